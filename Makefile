@@ -1,0 +1,39 @@
+# FlashPTX: GNU make, g++ 12. Targets: all demo test bench format golden asan ubsan install help.
+BUILD ?= build
+CXX ?= g++
+CXXFLAGS ?= -O2 -g1
+CXXFLAGS += -std=c++20 -Wall -Wextra -Werror -MMD -MP -I. -fPIC -pthread
+LDLIBS += -ldl -pthread
+
+LIB_SRC := $(shell find gen host -name '*.cpp')
+CLI_SRC := $(shell find tools/flashptx -name '*.cpp')
+TEST_SRC := $(shell find tests -name '*.cpp')
+obj = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
+
+.PHONY: all lib cli tests test clean
+all: lib cli tests
+lib: $(BUILD)/libflashptx.a
+cli: $(if $(CLI_SRC),$(BUILD)/flashptx)
+tests: $(if $(TEST_SRC),$(BUILD)/tests/run)
+
+$(BUILD)/%.o: %.cpp
+	@mkdir -p $(dir $@)
+	$(CXX) $(CXXFLAGS) -c $< -o $@
+
+$(BUILD)/libflashptx.a: $(call obj,$(LIB_SRC))
+	@rm -f $@
+	ar rcs $@ $^
+
+$(BUILD)/flashptx: $(call obj,$(CLI_SRC)) $(BUILD)/libflashptx.a
+	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+
+$(BUILD)/tests/run: $(call obj,$(TEST_SRC)) $(BUILD)/libflashptx.a
+	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+
+test: $(BUILD)/tests/run
+	$(BUILD)/tests/run
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,101 @@
+// The public face of the generator: a kernel is a value.
+//
+// KernelConfig says what is asked (ProblemClass) and what was decided (Plan); its name() is the file name,
+// the entry, the golden and the benchmark row; emit() turns it into PTX text and the facts that a launcher
+// needs. Emission is deterministic: the same config gives the same bytes on every machine.
+// Next: gen/kernels/attention_forward.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flashptx {
+
+enum class DataType { f16, bf16, e4m3, e5m2, f32 };
+enum class Mask { full, causal };  // causal is aligned bottom right: query i sees key j when j <= i + seqlen_k - seqlen_q
+
+// plain: running max, O rescaled in every block. lazy: max computed, O rescaled only when a row's max grew
+// by more than lazy_threshold_log2 (exact; FlashAttention-4's rule).
+enum class Softmax { plain, lazy };
+
+const char* to_string(DataType t);
+const char* to_string(Mask m);
+const char* to_string(Softmax s);
+
+// What is asked.
+struct ProblemClass {
+  DataType dtype = DataType::bf16;   // of Q, K, V; O has the same (bf16 for FP8 input)
+  int head_dim = 128;                // of Q and K as compiled: a multiple of 16, 16..256; smaller data is zero filled
+  int head_dim_v = 128;              // of V and O
+  Mask mask = Mask::full;
+};
+
+// What was decided.
+struct Plan {
+  int warpgroups = 2;                // consumer warpgroups, 64 query rows each
+  int tile_kv = 128;                 // keys per block
+  int kv_stages = 2;                 // ring slots of K and of V
+  int q_stages = 1;                  // Q buffers
+  std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules
+  bool ping_pong = true;             // token passed between warpgroups around their wgmma issue
+  Softmax softmax = Softmax::lazy;
+  int lazy_threshold_log2 = 8;
+  bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
+  bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
+  bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
+};
+
+struct KernelConfig {
+  ProblemClass problem;
+  Plan plan;
+  // e.g. attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn
+  std::string name() const;
+  static bool parse(const std::string& name, KernelConfig* out, std::string* error);
+  int tile_q() const { return 64 * plan.warpgroups; }
+};
+
+enum class ParamKind { tensor_map, pointer, u32, u64, i64, f32 };
+
+// One kernel parameter, in order. For a tensor map also the strided view and box that it must describe,
+// innermost dimension first, as formulas of batch, heads_q, heads_kv, seqlen_q, seqlen_k, head_dim.
+struct ParamFact {
+  std::string name;
+  ParamKind kind = ParamKind::u32;
+  std::string meaning;               // one line: shape, unit, access, what 0 means
+  bool written = false;
+  std::string element;               // tensor map: "bf16"
+  std::vector<std::string> dims;     // tensor map: {"head_dim", "seqlen_k", "heads_kv", "batch"}
+  std::vector<int> box;              // tensor map: {64, 128, 1, 1}
+  int swizzle_bytes = 0;
+};
+
+struct LaunchFacts {
+  std::string entry;
+  std::string grid;                  // formula: "min(tiles, multiprocessors)"
+  std::vector<ParamFact> params;
+  int block_threads = 0;
+  int cluster = 1;
+  std::uint32_t shared_bytes = 0;    // dynamic, alignment slack included
+  std::string ptx_version;           // "8.0"
+  std::string driver_min;            // "525 (CUDA 12.0)"
+  int producer_registers = 0, consumer_registers = 0, entry_registers = 0;
+};
+
+struct EmittedKernel {
+  std::string text;
+  LaunchFacts facts;
+};
+
+// Throws gen::Error with the caller's line for a config that no kernel can have (registers, shared memory,
+// an unknown or wrong schedule).
+EmittedKernel emit(const KernelConfig& config);
+
+// The curated kernels that stand in ptx/.
+std::vector<KernelConfig> catalog();
+
+// Names of emitted files in ptx/ that are not attention kernels ("probe", ...).
+std::vector<std::string> auxiliary_kernels();
+EmittedKernel emit_auxiliary(const std::string& name);
+
+}  // namespace flashptx
