@@ -1,0 +1,30 @@
+// The generator's one exception: where, what, wanted, got.
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace flashptx::gen {
+
+using Location = std::source_location;
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& what) : std::runtime_error(what) {}
+  Error(const Location& at, const std::string& what)
+      : std::runtime_error(short_name(at) + ": " + what) {}
+
+ private:
+  // "gen/kernels/attention_forward.cpp:41", whatever directory the compiler was started in.
+  static std::string short_name(const Location& at) {
+    std::string file = at.file_name();
+    for (const char* top : {"/gen/", "/host/", "/tests/", "/tools/"}) {
+      auto p = file.rfind(top);
+      if (p != std::string::npos) file = file.substr(p + 1);
+    }
+    return file + ":" + std::to_string(at.line());
+  }
+};
+
+}  // namespace flashptx::gen

@@ -1,0 +1,135 @@
+// The PTX builder: one Kernel object emits one entry as readable text.
+//
+// A wrapper is the opcode path with dots as underscores, destination first; each call is validated against
+// the instruction table (gen/isa/table.cpp) and returns the instruction, so that `.when(p)`, `.unless(p)`
+// and `.note("why")` can be added to it. Control flow takes lambdas and cannot be left open.
+// Next: gen/isa/instructions.inc (the wrappers), gen/tile/ (what kernels are made of).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gen/isa/error.h"
+#include "gen/isa/operand.h"
+#include "gen/isa/table.h"
+
+namespace flashptx::gen {
+
+class Instr {
+ public:
+  Instr& when(const Reg& p);
+  Instr& unless(const Reg& p);
+  Instr& note(const std::string& why);
+
+  std::string opcode;
+  std::vector<Operand> operands;
+  std::string guard;  // "@%p" or "@!%p"
+  std::string comment;
+  Location at;
+};
+
+// How many instructions of each class a stretch of code issues, for budgets and headers.
+struct InstrCounts {
+  int wgmma = 0, ex2 = 0, fma = 0, alu = 0, cvt = 0, memory = 0, sync = 0, other = 0;
+  long wgmma_cycles = 0;  // tensor core clocks: N/2 for each m64nNk16 (16 bit) or m64nNk32 (8 bit)
+  int issue_slots() const { return wgmma + ex2 + fma + alu + cvt + memory + sync + other; }
+};
+
+class Kernel {
+ public:
+  explicit Kernel(std::string entry);
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  // --- the head of the file
+  void header(const std::string& line);  // a comment line above the entry
+  void param_tensor_map(const std::string& name, const std::string& why = "");
+  void param(const std::string& name, const std::string& type, const std::string& why = "");
+  void threads(int count) { threads_ = count; }
+  void min_ctas_per_sm(int n) { min_ctas_ = n; }
+  void cluster(int n) { cluster_ = n; }
+  void dynamic_shared(const std::string& name, int alignment);
+  void static_shared(const std::string& name, int bytes, int alignment);
+
+  // --- registers, declared at the head of the innermost open scope
+  Reg pred(const std::string& name, Location at = Location::current());
+  Reg b16(const std::string& name, Location at = Location::current());
+  Reg b32(const std::string& name, Location at = Location::current());
+  Reg b64(const std::string& name, Location at = Location::current());
+  Reg f32(const std::string& name, Location at = Location::current());
+  Vec pred(const std::string& name, int count, Location at = Location::current());
+  Vec b16(const std::string& name, int count, Location at = Location::current());
+  Vec b32(const std::string& name, int count, Location at = Location::current());
+  Vec b64(const std::string& name, int count, Location at = Location::current());
+  Vec f32(const std::string& name, int count, Location at = Location::current());
+
+  // --- structure
+  void role(const std::string& name, const std::string& about, const std::function<void()>& body);
+  void scope(const std::function<void()>& body);
+  void section(const std::string& title);  // a heading comment
+  void comment(const std::string& text);
+  // Body, then back to its head while the predicate that body returns is true.
+  void loop(const std::string& name, const std::function<Reg()>& body);
+  void if_(const Reg& p, const std::function<void()>& body, const std::string& why = "");
+  void unless(const Reg& p, const std::function<void()>& body, const std::string& why = "");
+  void if_else(const Reg& p, const std::function<void()>& yes, const std::function<void()>& no,
+               const std::string& why = "");
+  // mbarrier.try_wait.parity in a loop: returns when the phase of that parity has completed.
+  void wait(const std::string& what, const Operand& barrier, const Operand& parity,
+            Location at = Location::current());
+  std::string new_label(const std::string& stem);  // "$KV_LOOP", "$KV_LOOP_2"
+  void label(const std::string& name);
+  void branch(const std::string& target, const std::string& why = "");
+
+  // --- one instruction, validated; the wrappers below call this
+  Instr& emit(const std::string& opcode, std::vector<Operand> operands, Location at);
+
+  // --- counting: all that was emitted between two marks
+  std::size_t mark() const { return nodes_.size(); }
+  InstrCounts counts(std::size_t from, std::size_t to) const;
+
+  const std::string& entry() const { return entry_; }
+  int ptx_version() const { return version_; }
+  bool needs_sm90a() const { return sm90a_; }
+  std::string text() const;
+
+#include "gen/isa/instructions.inc"
+
+ private:
+  struct Node {
+    enum class Kind { instr, label, section, comment, open, close };
+    Kind kind = Kind::instr;
+    int depth = 0;
+    std::unique_ptr<Instr> instr;
+    std::string text;
+    std::vector<std::string> declarations;  // of an opened scope
+  };
+  struct Scope {
+    std::size_t node;
+    std::set<std::string> names;
+  };
+  void declare(const std::string& name, RegType type, int count, const Location& at);
+  Node& add(Node::Kind kind, const std::string& text = "");
+  void guarded_branch(const Reg& p, bool if_true, const std::string& target, const std::string& why);
+  void print_instr(const Node& n, std::string* out) const;
+  void print_head(std::string* out) const;
+
+  std::string entry_;
+  std::vector<std::string> header_;
+  std::vector<std::pair<std::string, std::string>> params_;  // declaration, comment
+  std::vector<std::string> variables_;                       // module-scope shared memory
+  std::vector<std::string> statics_;                         // entry-scope shared memory
+  int threads_ = 0, min_ctas_ = 0, cluster_ = 1;
+  std::vector<Node> nodes_;
+  std::vector<Scope> scopes_;
+  std::map<std::string, int> labels_;
+  int depth_ = 1;
+  int version_ = 78;
+  bool sm90a_ = false;
+};
+
+}  // namespace flashptx::gen
