@@ -13,8 +13,13 @@ obj = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 .PHONY: all lib cli tests test clean
 all: lib cli tests
 lib: $(BUILD)/libflashptx.a
-cli: $(if $(CLI_SRC),$(BUILD)/flashptx)
-tests: $(if $(TEST_SRC),$(BUILD)/tests/run)
+# Everything of the command line but its main is linked into the tests as well.
+CLI_TESTED := $(filter-out tools/flashptx/main.cpp,$(CLI_SRC))
+cli: $(if $(wildcard tools/flashptx/main.cpp),$(BUILD)/flashptx)
+tests: $(if $(wildcard tests/main.cpp),$(BUILD)/tests/run)
+# The study tools alone, for a tree whose command line is not complete.
+$(BUILD)/flashptx-study: $(call obj,tools/study/main.cpp $(CLI_TESTED)) $(BUILD)/libflashptx.a
+	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(dir $@)
@@ -27,7 +32,7 @@ $(BUILD)/libflashptx.a: $(call obj,$(LIB_SRC))
 $(BUILD)/flashptx: $(call obj,$(CLI_SRC)) $(BUILD)/libflashptx.a
 	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 
-$(BUILD)/tests/run: $(call obj,$(TEST_SRC)) $(BUILD)/libflashptx.a
+$(BUILD)/tests/run: $(call obj,$(TEST_SRC) $(CLI_TESTED)) $(BUILD)/libflashptx.a
 	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 
 test: $(BUILD)/tests/run

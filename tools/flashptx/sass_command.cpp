@@ -1,0 +1,73 @@
+// `flashptx sass`: assemble, disassemble, annotate.
+// Next: sass.h.
+#include "tools/flashptx/sass.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "gen/catalog.h"
+
+namespace flashptx {
+
+namespace {
+
+struct SassOptions {
+  std::string input, entry;
+  bool listing = false, json = false;
+};
+
+bool read_file(const std::string& path, std::string* text) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return false;
+  text->assign(std::istreambuf_iterator<char>(in), {});
+  return true;
+}
+
+// A file, else a kernel that stands in ptx/ or ptx/units/.
+bool find_ptx(const std::string& input, std::string* text) {
+  for (const std::string& path : {input, "ptx/" + input + ".ptx", "ptx/units/" + input + ".ptx"})
+    if (read_file(path, text)) return true;
+  return false;
+}
+
+void run_sass(const SassOptions& o) {
+  std::string text;
+  if (!find_ptx(o.input, &text)) throw CLI::ValidationError("sass", "no such file or kernel: " + o.input);
+  const sass::Tools tools = sass::find_tools();
+  const bool cubin = text.rfind("\x7f" "ELF", 0) == 0;
+  sass::Assembled a;
+  if (cubin) a.disassembly = sass::disassemble_file(tools, o.input);
+  else a = sass::assemble(tools, text);
+  const sass::PtxText ptx = sass::read_ptx(cubin ? "" : text);
+  if (!tools.has_lines) std::cerr << "cuobjdump gives no PTX lines: " << "with nvdisasm they would be shown\n";
+  for (sass::Function& f : sass::parse_disassembly(a.disassembly)) {
+    if (!o.entry.empty() && f.name != o.entry) continue;
+    const sass::Report r = sass::analyse(f, ptx, sass::parse_assembler_log(a.log, f.name));
+    if (o.json) std::cout << sass::report_json(f, r);
+    else std::cout << (o.listing ? sass::listing_text(f, r, ptx) + "\n" : "") << sass::report_text(r);
+  }
+}
+
+}  // namespace
+
+void add_sass(CLI::App& app) {
+  auto options = std::make_shared<SassOptions>();
+  CLI::App* c = app.add_subcommand("sass", "Machine code of a kernel: control bits, counts a loop, what lies under each wgmma");
+  c->add_option("kernel", options->input, "A .ptx file, a .cubin, or the name of a kernel in ptx/")->required();
+  c->add_option("--entry", options->entry, "Only this entry point");
+  c->add_flag("--listing", options->listing, "Every instruction with control bits and PTX line");
+  c->add_flag("--json", options->json, "Everything, for programs");
+  c->callback([options] {
+    try {
+      run_sass(*options);
+    } catch (const std::runtime_error& e) {
+      std::cerr << "flashptx sass: " << e.what() << "\n";
+      throw CLI::RuntimeError(1);
+    }
+  });
+}
+
+}  // namespace flashptx

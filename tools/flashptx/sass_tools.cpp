@@ -1,0 +1,127 @@
+// Finds and runs ptxas and a disassembler. Both are optional: the tool says what is missing and where it is to be had.
+// Next: sass_command.cpp.
+#include "tools/flashptx/sass.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+extern char** environ;
+
+namespace flashptx::sass {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Folders in the order in which they are searched.
+std::vector<std::string> search_path() {
+  std::vector<std::string> dirs;
+  auto add_list = [&](const char* variable, const char* below) {
+    const char* value = std::getenv(variable);
+    if (!value) return;
+    std::string list = value;
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(':', at), list.size());
+      if (end > at) dirs.push_back(list.substr(at, end - at) + below);
+      at = end + 1;
+    }
+  };
+  add_list("PATH", "");
+  add_list("CUDA_HOME", "/bin");
+  add_list("CUDA_PATH", "/bin");
+  dirs.push_back("/usr/local/cuda/bin");   // where NVIDIA's packages install
+  dirs.push_back("build/cuda/bin");
+  return dirs;
+}
+
+std::string find_program(const char* name) {
+  for (const std::string& dir : search_path()) {
+    const std::string path = dir + "/" + name;
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
+}
+
+// A folder of our own for the files that ptxas reads and writes; gone when the value goes.
+struct ScratchFolder {
+  std::string path;
+  ScratchFolder() {
+    std::string pattern = (fs::temp_directory_path() / "flashptx-XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string());
+    path = pattern;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+}  // namespace
+
+Tools find_tools() {
+  Tools t;
+  t.ptxas = find_program("ptxas");
+  t.disassembler = find_program("nvdisasm");
+  t.has_lines = !t.disassembler.empty();
+  if (!t.has_lines) t.disassembler = find_program("cuobjdump");
+  if (t.ptxas.empty()) t.how_to_get = "ptxas not found in $PATH, $CUDA_HOME/bin or build/cuda/bin: it comes with the CUDA toolkit (package cuda-nvcc). ";
+  if (t.disassembler.empty())
+    t.how_to_get += "no nvdisasm or cuobjdump in $PATH, $CUDA_HOME/bin or build/cuda/bin: install NVIDIA's package cuda-nvdisasm (or the "
+                    "wheel nvidia-cuda-nvdisasm) and put its folder into $PATH.";
+  return t;
+}
+
+int run_program(const std::vector<std::string>& argv, std::string* output) {
+  int ends[2];
+  if (pipe(ends) != 0) return -1;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  std::vector<char*> args;
+  for (const std::string& a : argv) args.push_back(const_cast<char*>(a.c_str()));
+  args.push_back(nullptr);
+  pid_t child = 0;
+  const int failed = posix_spawnp(&child, args[0], &actions, nullptr, args.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  char buffer[65536];
+  for (ssize_t n; !failed && (n = read(ends[0], buffer, sizeof buffer)) > 0;) output->append(buffer, static_cast<std::size_t>(n));
+  close(ends[0]);
+  if (failed) return -1;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+std::string disassemble_file(const Tools& tools, const std::string& cubin_path) {
+  std::string text;
+  const std::vector<std::string> argv = tools.has_lines
+      ? std::vector<std::string>{tools.disassembler, "-hex", "-gp", "-c", cubin_path}
+      : std::vector<std::string>{tools.disassembler, "-sass", cubin_path};
+  if (tools.disassembler.empty() || run_program(argv, &text) != 0)
+    throw std::runtime_error(tools.disassembler.empty() ? tools.how_to_get : tools.disassembler + ": " + text);
+  return text;
+}
+
+Assembled assemble(const Tools& tools, const std::string& ptx_text) {
+  if (tools.ptxas.empty() || tools.disassembler.empty()) throw std::runtime_error(tools.how_to_get);
+  const ScratchFolder scratch;
+  const std::string ptx = scratch.path + "/kernel.ptx", cubin = scratch.path + "/kernel.cubin";
+  std::ofstream(ptx) << ptx_text;
+  Assembled out;
+  if (run_program({tools.ptxas, "-arch=sm_90a", "-lineinfo", "-v", ptx, "-o", cubin}, &out.log) != 0)
+    throw std::runtime_error("ptxas: " + out.log);
+  out.disassembly = disassemble_file(tools, cubin);
+  return out;
+}
+
+}  // namespace flashptx::sass
