@@ -22,11 +22,11 @@ $(BUILD)/flashptx-study: $(call obj,tools/study/main.cpp $(CLI_TESTED)) $(BUILD)
 	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 
 # The emulator's inner loops are written for the vectoriser, which -O2 keeps on a short leash.
-$(BUILD)/host/emulator/%.o: CXXFLAGS += $(if $(filter -O2,$(CXXFLAGS)),-O3)
+$(BUILD)/host/emulator/%.o: EXTRA = -O3
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(dir $@)
-	$(CXX) $(CXXFLAGS) -c $< -o $@
+	$(CXX) $(CXXFLAGS) $(EXTRA) -c $< -o $@
 
 $(BUILD)/libflashptx.a: $(call obj,$(LIB_SRC))
 	@rm -f $@
