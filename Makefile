@@ -1,47 +1,149 @@
-# FlashPTX: GNU make, g++ 12. Targets: all demo test bench format golden asan ubsan install help.
+# FlashPTX: GNU make, g++ 12, no other build tool. `make help` lists the targets.
+# Every .cpp below gen/ and host/ is the library, below tools/flashptx/ the command line, below tests/ the
+# test runner; tools/reference/ (float64 attention) is linked into the last two. Nothing is written outside
+# $(BUILD), except by `golden`, `format` and `install`.
 BUILD ?= build
 CXX ?= g++
-CXXFLAGS ?= -O2 -g1
-CXXFLAGS += -std=c++20 -Wall -Wextra -Werror -MMD -MP -I. -fPIC -pthread -ffp-contract=off
-LDLIBS += -ldl -pthread
+CC ?= gcc
+CXXFLAGS ?= -g1
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+SOVERSION := 0
 
-LIB_SRC := $(shell find gen host -name '*.cpp')
-CLI_SRC := $(shell find tools/flashptx -name '*.cpp')
-TEST_SRC := $(shell find tests -name '*.cpp')
-obj = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
+# Parallel by default: the one-line commands of README.md shall not be slow.
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 
-.PHONY: all lib cli tests test clean
-all: lib cli tests
-lib: $(BUILD)/libflashptx.a
+sources = $(sort $(shell find $(1) -name '*.cpp' 2>/dev/null))
+LIB_SRC := $(call sources,gen host)
+REF_SRC := $(call sources,tools/reference)
+CLI_SRC := $(call sources,tools/flashptx)
 # Everything of the command line but its main is linked into the tests as well.
 CLI_TESTED := $(filter-out tools/flashptx/main.cpp,$(CLI_SRC))
-cli: $(if $(wildcard tools/flashptx/main.cpp),$(BUILD)/flashptx)
-tests: $(if $(wildcard tests/main.cpp),$(BUILD)/tests/run)
-# The study tools alone, for a tree whose command line is not complete.
-$(BUILD)/flashptx-study: $(call obj,tools/study/main.cpp $(CLI_TESTED)) $(BUILD)/libflashptx.a
-	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+TEST_SRC := $(call sources,tests)
+objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
+LIB_OBJ := $(call objects,$(LIB_SRC))
+CLI_OBJ := $(call objects,$(CLI_SRC) $(REF_SRC))
+TEST_OBJ := $(call objects,$(TEST_SRC) $(REF_SRC) $(CLI_TESTED))
+PTX := $(sort $(wildcard ptx/*.ptx))
 
+# The CUDA toolkit is optional: only tests that ask ptxas, and `cubins`, need it. tools/setup.sh puts one
+# into $(BUILD)/cuda where there is none.
+PTXAS := $(firstword $(FLASHPTX_PTXAS) $(wildcard $(addsuffix /bin/ptxas,$(CUDA_HOME) $(CUDA_PATH))) \
+           $(shell command -v ptxas 2>/dev/null) $(wildcard /usr/local/cuda/bin/ptxas) \
+           $(lastword $(sort $(wildcard /usr/local/cuda-*/bin/ptxas))) \
+           $(abspath $(wildcard build/cuda/nvidia/cu13/bin/ptxas)))
+export FLASHPTX_PTXAS := $(PTXAS)
+NO_PTXAS := no ptxas found (CUDA_HOME, PATH, /usr/local/cuda*, build/cuda): left out
+
+ALL_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror -MMD -MP -I. -fPIC -pthread -ffp-contract=off $(OPT) $(CXXFLAGS) $(SANITIZE)
+ALL_LDFLAGS = -pthread $(LDFLAGS) $(SANITIZE)
+LDLIBS += -ldl
+OPT = -O2
+$(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o: OPT = -O1
+$(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast
 # The emulator's inner loops are written for the vectoriser, which -O2 keeps on a short leash.
-$(BUILD)/host/emulator/%.o: EXTRA = -O3
+$(BUILD)/host/emulator/%.o: OPT = -O3
 
-$(BUILD)/%.o: %.cpp
+.PHONY: all lib cli tests demo test bench format golden cubins asan ubsan fuzz install uninstall help \
+        clean deps FORCE
+all: lib cli tests
+lib: $(BUILD)/libflashptx.a $(BUILD)/libflashptx.so
+cli: $(if $(wildcard tools/flashptx/main.cpp),$(BUILD)/flashptx)
+tests: $(BUILD)/tests/run
+
+# Two stamps: a changed flag recompiles, an added or removed file links anew.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(BUILD); echo '$(CXX) $(ALL_CXXFLAGS)' | cmp -s - $@ || echo '$(CXX) $(ALL_CXXFLAGS)' > $@
+$(BUILD)/sources: FORCE
+	@mkdir -p $(BUILD); echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(REF_SRC)' | cmp -s - $@ || \
+	  echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(REF_SRC)' > $@
+
+V ?= 0
+say = $(if $(filter 0,$(V)),@echo '  $(1) $(2)';)
+$(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(dir $@)
-	$(CXX) $(CXXFLAGS) $(EXTRA) -c $< -o $@
+	$(call say,compile,$<)$(CXX) $(ALL_CXXFLAGS) -c $< -o $@
 
-$(BUILD)/libflashptx.a: $(call obj,$(LIB_SRC))
+$(BUILD)/libflashptx.a: $(LIB_OBJ) $(BUILD)/sources
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,archive,$@)ar rcs $@ $(LIB_OBJ)
 
-$(BUILD)/flashptx: $(call obj,$(CLI_SRC)) $(BUILD)/libflashptx.a
-	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+$(BUILD)/libflashptx.so: $(LIB_OBJ) $(BUILD)/sources tools/install/exports.map
+	$(call say,link   ,$@)$(CXX) -shared -Wl,-soname,libflashptx.so.$(SOVERSION) \
+	  -Wl,--version-script=tools/install/exports.map $(ALL_LDFLAGS) $(LIB_OBJ) -o $@ $(LDLIBS)
 
-$(BUILD)/tests/run: $(call obj,$(TEST_SRC) $(CLI_TESTED)) $(BUILD)/libflashptx.a
-	$(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+$(BUILD)/flashptx: $(CLI_OBJ) $(BUILD)/libflashptx.a $(BUILD)/sources
+	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(CLI_OBJ) $(BUILD)/libflashptx.a -o $@ $(LDLIBS)
 
-test: $(BUILD)/tests/run
-	$(BUILD)/tests/run
+$(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/libflashptx.a $(BUILD)/sources
+	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(TEST_OBJ) $(BUILD)/libflashptx.a -o $@ $(LDLIBS)
 
+# The study tools alone, for a tree whose command line is not complete.
+STUDY_OBJ := $(call objects,$(wildcard tools/study/main.cpp) $(CLI_TESTED))
+$(BUILD)/flashptx-study: $(STUDY_OBJ) $(BUILD)/libflashptx.a
+	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(STUDY_OBJ) $(BUILD)/libflashptx.a -o $@ $(LDLIBS)
+
+demo: $(BUILD)/flashptx
+	@$(BUILD)/flashptx demo
+
+test: $(if $(ONLY_RUNNER),tests,all)
+	@BUILD=$(BUILD) tests/all.sh $(ARGS)
+
+bench: $(BUILD)/flashptx
+	@$(BUILD)/flashptx bench $(ARGS)
+
+# make golden            rewrites every file of ptx/ and ptx/catalog.json
+# make golden NAME=name  rewrites one and prints what changed
+golden: $(BUILD)/flashptx
+	@$(BUILD)/flashptx golden $(NAME)
+
+cubins: $(if $(PTXAS),$(patsubst ptx/%.ptx,$(BUILD)/cubins/%.cubin,$(PTX)))
+	@echo '$(if $(PTXAS),$(words $(PTX)) kernels assembled into $(BUILD)/cubins by $(PTXAS),cubins: $(NO_PTXAS))'
+$(BUILD)/cubins/%.cubin: ptx/%.ptx
+	@mkdir -p $(dir $@)
+	$(call say,ptxas  ,$<)$(PTXAS) -arch=sm_90a -lineinfo $< -o $@
+
+asan:
+	@+$(MAKE) --no-print-directory BUILD=$(BUILD)/asan \
+	  SANITIZE='-fsanitize=address -fno-omit-frame-pointer' ONLY_RUNNER=1 test
+ubsan:
+	@+$(MAKE) --no-print-directory BUILD=$(BUILD)/ubsan \
+	  SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all' ONLY_RUNNER=1 test
+
+# Random legal problems on the emulator against float64, until SECONDS have passed.
+fuzz: $(BUILD)/flashptx
+	@$(BUILD)/flashptx fuzz --seconds $(or $(SECONDS),60) $(ARGS)
+
+format:
+	@command -v clang-format >/dev/null || { echo 'clang-format is not installed'; exit 1; }
+	clang-format -i $(shell find gen host tools tests -name '*.cpp' -o -name '*.h')
+
+install: lib cli
+	BUILD=$(BUILD) DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) VERSION=$(VERSION) SOVERSION=$(SOVERSION) \
+	  tools/install/install.sh install
+uninstall:
+	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) SOVERSION=$(SOVERSION) tools/install/install.sh uninstall
+
+deps:
+	@tools/setup.sh
+
+# The assembler that tools/setup.sh fetched is kept: it is no product of the build.
 clean:
-	rm -rf $(BUILD)
+	@test ! -d $(BUILD) || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name cuda -exec rm -rf {} +
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+help:
+	@echo 'make [all]        library (.a, .so), command line and test runner in $(BUILD)/'
+	@echo 'make demo         attention on the GPU, or on the emulator where there is none, checked in float64'
+	@echo 'make test         all tests; ARGS="-ts=reference/*" picks suites of the runner'
+	@echo 'make bench        the grid of the FlashAttention-3 paper; ARGS="--help" shows the choices'
+	@echo 'make golden       write ptx/ and ptx/catalog.json anew; NAME=... one kernel, with its diff'
+	@echo 'make cubins       assemble ptx/*.ptx into $(BUILD)/cubins (needs ptxas)'
+	@echo 'make asan ubsan   the test runner under a sanitizer'
+	@echo 'make fuzz         random problems on the emulator against float64; SECONDS=60'
+	@echo 'make install      library, header, command line, pkg-config, CMake; PREFIX=/usr/local DESTDIR='
+	@echo 'make uninstall format clean deps help'
+	@echo 'Variables: BUILD, CXX, CXXFLAGS, CUDA_HOME, V=1 (show commands).  ptxas: $(or $(PTXAS),none)'
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)

@@ -1,0 +1,58 @@
+// Attention on the CPU, twice: in float64, which judges, and "plain" in the tensors' own type, which sets the
+// allowance: what an unfused computation with fp32 softmax and P rounded to the type is off by.
+//
+// Both take any strides, GQA, causal masks aligned bottom right, and give O = 0, LSE = -inf for a row
+// without keys. Next: attention.cpp; error.h compares; inputs.h makes data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "gen/catalog.h"
+
+namespace flashptx::reference {
+
+// Element strides of a (batch, seqlen, heads, head_dim) view; head_dim is contiguous.
+struct Strides {
+  std::int64_t batch = 0, seqlen = 0, head = 0;
+};
+
+struct Problem {
+  DataType dtype = DataType::bf16;
+  std::int64_t batch = 1, heads_q = 1, heads_kv = 1, seqlen_q = 1, seqlen_k = 1;
+  int head_dim = 128, head_dim_v = 128;
+  Mask mask = Mask::full;
+  float scale = 1.0f;
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
+  Strides q_strides, k_strides, v_strides;
+  // Query rows to compute (ascending), for every batch and head; empty means all. Long sequences are
+  // checked on a sample of rows.
+  std::vector<std::int64_t> rows;
+  int threads = 0;  // 0: all cores
+
+  std::int64_t row_count() const {
+    return rows.empty() ? seqlen_q : static_cast<std::int64_t>(rows.size());
+  }
+  std::int64_t row(std::int64_t i) const { return rows.empty() ? i : rows[static_cast<std::size_t>(i)]; }
+  // Keys that query row i sees.
+  std::int64_t visible(std::int64_t i) const {
+    if (mask == Mask::full) return seqlen_k;
+    const std::int64_t n = i + seqlen_k - seqlen_q + 1;
+    return n < 0 ? 0 : n > seqlen_k ? seqlen_k : n;
+  }
+};
+
+struct Result {
+  std::vector<double> o;    // (batch, row, head, head_dim_v), dense
+  std::vector<double> lse;  // (batch, head, row), natural logarithm
+};
+
+Result attention_float64(const Problem& problem);
+// Rounds O and P to the problem's type; S, softmax and sums are float.
+Result attention_plain(const Problem& problem);
+
+// Calls body(0..count-1) from `threads` threads (0: all cores).
+void parallel_for(std::int64_t count, int threads, const std::function<void(std::int64_t)>& body);
+
+}  // namespace flashptx::reference
