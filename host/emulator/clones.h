@@ -6,8 +6,9 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define FLASHPTX_CLONES \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FLASHPTX_CLONES  // sanitizers start before the loader can pick a clone
 #endif
 #define FLASHPTX_LAMBDA __attribute__((always_inline))
+#define FLASHPTX_INLINE inline __attribute__((always_inline))

@@ -117,16 +117,16 @@ float f16_to_f32(std::uint16_t h) {
   const std::uint32_t rest = h & 0x7fffu;
   if (rest > 0x7c00u) return canonical_nan();
   if (rest == 0x7c00u) return float_of(sign | 0x7f800000u);
-  // Shifted into place the exponent is biased by 15 instead of 127: scaling repairs subnormals too.
-  const float magnitude = float_of(rest << 13) * 0x1p112f;
-  return float_of(bits_of(magnitude) | sign);
+  if (rest >= 0x400u) return float_of(((rest << 13) + (112u << 23)) | sign);  // bias 15 to 127
+  return float_of(bits_of(static_cast<float>(rest) * 0x1p-24f) | sign);
 }
 
 float e4m3_to_f32(std::uint8_t b) {
   if ((b & 0x7fu) == 0x7fu) return canonical_nan();
   const std::uint32_t sign = static_cast<std::uint32_t>(b & 0x80u) << 24;
-  const float magnitude = float_of(static_cast<std::uint32_t>(b & 0x7fu) << 20) * 0x1p120f;
-  return float_of(bits_of(magnitude) | sign);
+  const std::uint32_t rest = b & 0x7fu;
+  if (rest >= 0x08u) return float_of(((rest << 20) + (120u << 23)) | sign);  // bias 7 to 127
+  return float_of(bits_of(static_cast<float>(rest) * 0x1p-9f) | sign);
 }
 
 float e5m2_to_f32(std::uint8_t b) { return f16_to_f32(static_cast<std::uint16_t>(b << 8)); }
