@@ -90,6 +90,7 @@ struct LoadedKernel {
   int local_bytes = 0;           // spills or stack: 0 for every catalogued kernel
   std::uint32_t shared_bytes = 0;
   std::string log;               // what the assembler said, C75xx remarks included
+  bool from_cache = false;       // machine code found on disk, not assembled now
   virtual ~LoadedKernel() = default;
 };
 
@@ -118,6 +119,13 @@ class Device {
   virtual Status launch(LoadedKernel* kernel, const LaunchDims& dims, void** params, int param_count,
                         Stream stream) = 0;
   virtual Status synchronize(Stream stream) = 0;
+
+  // Whether launches on `stream` are being captured into a graph, to be replayed later with the same
+  // arguments. A device without graphs keeps the default.
+  virtual bool capturing(Stream stream) {
+    (void)stream;
+    return false;
+  }
 
   // Milliseconds of each of `repeats` calls of `work` (which must only enqueue on `stream`), by device
   // events after `warmup` calls. unsupported on the emulator: it keeps no time.

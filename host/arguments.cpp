@@ -1,0 +1,62 @@
+// The table of names behind host/arguments.h. A new kernel parameter is one field there and one row here.
+#include "host/arguments.h"
+
+#include <cstddef>
+#include <string>
+
+namespace flashptx {
+namespace {
+
+struct Known {
+  const char* name;
+  ParamKind kind;
+  std::size_t offset;
+};
+
+constexpr Known known[] = {
+    {"q_map", ParamKind::tensor_map, offsetof(ForwardArguments, q_map)},
+    {"k_map", ParamKind::tensor_map, offsetof(ForwardArguments, k_map)},
+    {"v_map", ParamKind::tensor_map, offsetof(ForwardArguments, v_map)},
+    {"o_map", ParamKind::tensor_map, offsetof(ForwardArguments, o_map)},
+    {"lse", ParamKind::pointer, offsetof(ForwardArguments, lse)},
+    {"tile_counter", ParamKind::pointer, offsetof(ForwardArguments, tile_counter)},
+    {"seqlen_q", ParamKind::u32, offsetof(ForwardArguments, seqlen_q)},
+    {"seqlen_k", ParamKind::u32, offsetof(ForwardArguments, seqlen_k)},
+    {"heads_q", ParamKind::u32, offsetof(ForwardArguments, heads_q)},
+    {"heads_kv", ParamKind::u32, offsetof(ForwardArguments, heads_kv)},
+    {"batch", ParamKind::u32, offsetof(ForwardArguments, batch)},
+    {"head_group", ParamKind::u32, offsetof(ForwardArguments, head_group)},
+    {"softmax_scale_log2", ParamKind::f32, offsetof(ForwardArguments, softmax_scale_log2)},
+};
+
+bool same_kind(ParamKind wanted, ParamKind have) {
+  if (wanted == ParamKind::u64) wanted = ParamKind::pointer;  // an address, either way
+  return wanted == have;
+}
+
+}  // namespace
+
+Status bind(const LaunchFacts& facts, Binding* out) {
+  if (facts.params.size() > Binding::max_params)
+    return Status::error(StatusCode::internal,
+                         "kernel " + facts.entry + " has " + std::to_string(facts.params.size()) +
+                             " parameters: the host passes at most " +
+                             std::to_string(Binding::max_params));
+  *out = {};
+  for (const ParamFact& p : facts.params) {
+    const Known* found = nullptr;
+    for (const Known& k : known)
+      if (p.name == k.name) found = &k;
+    if (found == nullptr)
+      return Status::error(StatusCode::internal, "kernel " + facts.entry + " has a parameter '" + p.name +
+                                                     "' that the host does not know");
+    if (!same_kind(p.kind, found->kind))
+      return Status::error(StatusCode::internal, "kernel " + facts.entry + " declares parameter '" +
+                                                     p.name + "' with a kind that the host does not pass");
+    out->offset[out->count++] = static_cast<std::uint16_t>(found->offset);
+    if (p.name == "tile_counter") out->tile_counter = true;
+  }
+  return {};
+}
+
+}  // namespace flashptx

@@ -1,0 +1,241 @@
+// Planning and launching, in the order in which they happen. See host/attention.h.
+//
+// Next: gen/kernels/attention_forward.cpp for the other side of every parameter set here.
+#include "host/attention.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <exception>
+
+#include "host/maps.h"
+#include "host/select.h"
+#include "host/sha256.h"
+
+namespace flashptx {
+namespace {
+
+// Counter slots. A launch that is captured into a graph keeps its slot for ever, because the graph
+// may run at any time beside fresh launches; the others take turns in a ring far longer than any device's queue.
+constexpr std::uint32_t eager_slots = 16384;
+constexpr std::uint32_t captured_slots = 49152;
+constexpr std::uint32_t slot_bytes = 16;  // two u32, padded
+constexpr std::size_t counter_bytes = std::size_t{slot_bytes} * (eager_slots + captured_slots);
+
+constexpr std::int64_t l2_budget_bytes = 32 << 20;  // of 50 to 60 MB; the rest for Q, O and what else runs
+
+// Heads whose K and V fit in L2 together: the tile order goes through them before it moves on.
+std::uint32_t head_group(const ForwardProblem& p) {
+  const std::int64_t kv_bytes = p.seqlen_k * (p.head_dim + p.value_dim()) * element_bytes(p.dtype);
+  const std::int64_t all = p.heads_q * p.batch;
+  if (kv_bytes == 0) return static_cast<std::uint32_t>(std::min<std::int64_t>(all, UINT32_MAX));
+  const std::int64_t fit = l2_budget_bytes / kv_bytes * (p.heads_q / p.heads_kv);
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(1, std::min(all, fit)));
+}
+
+// 0 becomes the smallest normal float: the kernel multiplies -inf (a masked score) by it, and -inf * 0 is NaN.
+float scale_log2(float scale) {
+  return std::max(FLT_MIN, static_cast<float>(static_cast<double>(scale) * 1.4426950408889634));
+}
+
+ForwardArguments scalars(const ForwardProblem& p) {
+  ForwardArguments a{};
+  a.seqlen_q = static_cast<std::uint32_t>(p.seqlen_q);
+  a.seqlen_k = static_cast<std::uint32_t>(p.seqlen_k);
+  a.heads_q = static_cast<std::uint32_t>(p.heads_q);
+  a.heads_kv = static_cast<std::uint32_t>(p.heads_kv);
+  a.batch = static_cast<std::uint32_t>(p.batch);
+  a.head_group = head_group(p);
+  a.softmax_scale_log2 = scale_log2(p.scale());
+  return a;
+}
+
+std::string problem_text(const ForwardProblem& p) {
+  return std::string(to_string(p.dtype)) + " " + to_string(p.mask) + ", batch " +
+         std::to_string(p.batch) + ", heads " + std::to_string(p.heads_q) + "/" +
+         std::to_string(p.heads_kv) + ", seqlen " + std::to_string(p.seqlen_q) + " x " +
+         std::to_string(p.seqlen_k) + ", head_dim " + std::to_string(p.head_dim) + "/" +
+         std::to_string(p.value_dim()) + ", softmax_scale " + std::to_string(p.scale());
+}
+
+std::string describe(const ForwardPlan& plan, const std::string& reason) {
+  const KernelEntry& k = *plan.kernel();
+  return "problem: " + problem_text(plan.problem()) + "\nkernel:  " + plan.kernel_name() + " (" +
+         k.source + (k.loaded->from_cache ? ", code from the disk cache" : ", code assembled now") +
+         ")\nwhy:     " + reason + "\nlaunch:  grid " +
+         std::to_string(plan.dims().grid[0]) + " of " + std::to_string(k.facts.block_threads) +
+         " threads, " + std::to_string(k.facts.shared_bytes) + " bytes of shared memory, " +
+         std::to_string(k.loaded->registers) + " registers at entry, " +
+         std::to_string(k.loaded->local_bytes) + " bytes of local memory\n";
+}
+
+}  // namespace
+
+// ---- Planning
+
+Attention::Attention(Device& device, int sm_margin) : device_(device), sm_margin_(sm_margin) {}
+
+Attention::~Attention() {
+  for (auto& [name, entry] : kernels_)
+    if (entry != nullptr) device_.unload(entry->loaded);
+  if (counters_ != 0) device_.free(counters_);
+}
+
+Status Attention::choose(const ForwardProblem& p, const ForwardChoice& choice, KernelConfig* config,
+                         std::string* reason) const {
+  if (choice.kernel.empty()) {
+    Selection s;
+    if (Status status = select_forward(p, &s); !status.ok()) return status;
+    *config = s.config;
+    *reason = s.reason;
+    return {};
+  }
+  std::string error;
+  if (!KernelConfig::parse(choice.kernel, config, &error))
+    return Status::error(StatusCode::invalid_argument,
+                         "kernel is '" + choice.kernel + "': not a kernel name (" + error + ")");
+  *reason = "asked for by name";
+  return check_forced(p, *config);
+}
+
+Status Attention::make_kernel(const KernelConfig& config, const std::string& ptx, KernelEntry* entry) {
+  entry->config = config;
+  EmittedKernel emitted;
+  try {
+    emitted = emit(config);
+  } catch (const std::exception& e) {
+    return Status::error(StatusCode::unsupported,
+                         "kernel " + config.name() + " cannot be generated: " + e.what());
+  }
+  entry->facts = emitted.facts;
+  entry->source = ptx.empty() ? "generated" : "text given by the caller";
+  if (Status s = bind(entry->facts, &entry->binding); !s.ok()) return s;
+  const DeviceInfo& info = device_.info();
+  if (entry->facts.shared_bytes > info.shared_bytes_per_block)
+    return Status::error(StatusCode::unsupported,
+                         "kernel " + config.name() + " needs " +
+                             std::to_string(entry->facts.shared_bytes) +
+                             " bytes of shared memory: " + info.name + " has " +
+                             std::to_string(info.shared_bytes_per_block));
+  return device_.load(ptx.empty() ? emitted.text : ptx, entry->facts.entry, entry->facts.shared_bytes,
+                      &entry->loaded);
+}
+
+Status Attention::kernel_for(const KernelConfig& config, const std::string& ptx, KernelEntry** out) {
+  const std::string key = config.name() + (ptx.empty() ? "" : "#" + to_hex(sha256(ptx)));
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<KernelEntry>& slot = kernels_[key];
+  if (slot == nullptr) {
+    auto entry = std::make_unique<KernelEntry>();
+    if (Status s = make_kernel(config, ptx, entry.get()); !s.ok()) return s;
+    slot = std::move(entry);
+  }
+  *out = slot.get();
+  return slot->binding.tile_counter ? make_counters() : Status{};
+}
+
+Status Attention::make_counters() {
+  if (counters_ != 0) return {};
+  std::uint64_t address = 0;
+  if (Status s = device_.allocate(counter_bytes, &address); !s.ok()) return s;
+  Status s = device_.fill(address, 0, counter_bytes, nullptr);
+  if (s.ok()) s = device_.synchronize(nullptr);
+  if (!s.ok()) {
+    device_.free(address);
+    return s;
+  }
+  counters_ = address;
+  return {};
+}
+
+std::uint64_t Attention::next_counter(Stream stream) {
+  const std::uint32_t slot =
+      device_.capturing(stream)
+          ? eager_slots + next_captured_.fetch_add(1, std::memory_order_relaxed) % captured_slots
+          : next_eager_.fetch_add(1, std::memory_order_relaxed) % eager_slots;
+  return counters_ + std::uint64_t{slot_bytes} * slot;
+}
+
+Status Attention::set_grid(ForwardPlan& plan) const {
+  const ForwardProblem& p = plan.problem_;
+  const KernelEntry& k = *plan.kernel_;
+  const std::int64_t tile_q = k.config.tile_q();
+  const __int128 tiles = static_cast<__int128>((p.seqlen_q + tile_q - 1) / tile_q) * p.heads_q * p.batch;
+  if (tiles > INT32_MAX)
+    return Status::error(StatusCode::unsupported,
+                         "ceil(seqlen_q / " + std::to_string(tile_q) +
+                             ") * heads_q * batch is above 2^31 - 1 tiles: split the batch");
+  const std::int64_t free_sms = device_.info().multiprocessors - sm_margin_;
+  if (free_sms < k.facts.cluster)
+    return Status::error(StatusCode::invalid_argument,
+                         "sm_margin is " + std::to_string(sm_margin_) + ": must leave at least " +
+                             std::to_string(k.facts.cluster) + " of the device's " +
+                             std::to_string(device_.info().multiprocessors) + " multiprocessors");
+  std::int64_t grid = std::min(static_cast<std::int64_t>(tiles), free_sms);
+  grid = std::max<std::int64_t>(1, grid / k.facts.cluster) * k.facts.cluster;
+  plan.dims_.grid[0] = static_cast<std::uint32_t>(grid);
+  plan.dims_.block[0] = static_cast<std::uint32_t>(k.facts.block_threads);
+  plan.dims_.cluster[0] = static_cast<std::uint32_t>(k.facts.cluster);
+  plan.dims_.shared_bytes = k.facts.shared_bytes;
+  return {};
+}
+
+Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoice& choice,
+                               std::unique_ptr<ForwardPlan>* out) {
+  if (Status s = check_problem(problem); !s.ok()) return s;
+  auto plan = std::make_unique<ForwardPlan>();
+  plan->owner_ = this;
+  plan->problem_ = problem;
+  KernelConfig config;
+  std::string reason;
+  if (Status s = choose(problem, choice, &config, &reason); !s.ok()) return s;
+  if (problem.empty()) {
+    plan->description_ = "problem: " + problem_text(problem) + "\nkernel:  none, O is empty\n";
+    *out = std::move(plan);
+    return {};
+  }
+  if (Status s = kernel_for(config, choice.ptx, &plan->kernel_); !s.ok()) return s;
+  plan->name_ = config.name();
+  if (Status s = set_grid(*plan); !s.ok()) return s;
+  plan->arguments_ = scalars(problem);
+  if (Status s = describe_maps(problem, plan->kernel_->facts, plan->descs_); !s.ok()) return s;
+  plan->description_ = flashptx::describe(*plan, reason);
+  *out = std::move(plan);
+  return {};
+}
+
+// ---- Launching
+
+// Encodes the maps whose pointer changed since the last call.
+Status ForwardPlan::encode(const ForwardPointers& at) {
+  const bool no_keys = problem_.seqlen_k == 0;  // K and V are then never read, but their maps must be legal
+  const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : at.v, at.o};
+  TensorMap* const target[maps] = {&arguments_.q_map, &arguments_.k_map, &arguments_.v_map,
+                                   &arguments_.o_map};
+  for (int i = 0; i < maps; ++i) {
+    if (encoded_for_[i] == address[i]) continue;
+    descs_[i].address = address[i];
+    encoded_for_[i] = 0;
+    if (Status s = owner_->device_.encode(descs_[i], target[i]); !s.ok()) return s;
+    encoded_for_[i] = address[i];
+  }
+  return {};
+}
+
+Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
+  if (problem_.empty()) return {};
+  if (Status s = check_pointers(problem_, at); !s.ok()) return s;
+  ForwardArguments arguments;
+  {
+    std::lock_guard lock(mutex_);
+    if (Status s = encode(at); !s.ok()) return s;
+    arguments = arguments_;
+  }
+  arguments.lse = at.lse;
+  if (kernel_->binding.tile_counter) arguments.tile_counter = owner_->next_counter(stream);
+  void* params[Binding::max_params];
+  kernel_->binding.point(arguments, params);
+  return owner_->device_.launch(kernel_->loaded, dims_, params, kernel_->binding.count, stream);
+}
+
+}  // namespace flashptx

@@ -1,0 +1,97 @@
+// Attention on one device: a problem in -> checked -> KernelConfig -> PTX -> loaded kernel -> launch.
+//
+// Attention owns what plans share: loaded kernels and the ring of tile counters. A ForwardPlan owns what one
+// problem needs: parameter offsets, grid, tensor maps of the last pointers. run() neither allocates nor
+// synchronises. FP8, packed lengths and the backward pass become further problems and plans beside this one.
+// Next: host/problem.h (checks), host/select.h (choice), host/arguments.h (parameters).
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gen/catalog.h"
+#include "host/arguments.h"
+#include "host/device.h"
+#include "host/problem.h"
+
+namespace flashptx {
+
+// A loaded kernel and what is needed to launch it; shared by all plans of the same text.
+struct KernelEntry {
+  KernelConfig config;
+  LaunchFacts facts;
+  Binding binding;
+  LoadedKernel* loaded = nullptr;
+  std::string source;  // "generated" or "text given by the caller"
+};
+
+class Attention;
+
+class ForwardPlan {
+ public:
+  // Enqueues on `stream`. Thread-safe.
+  Status run(const ForwardPointers& at, Stream stream);
+
+  const std::string& describe() const { return description_; }
+  const std::string& kernel_name() const { return name_; }  // "" for an empty problem
+  const KernelEntry* kernel() const { return kernel_; }     // null for an empty problem
+  const LaunchDims& dims() const { return dims_; }
+  const ForwardProblem& problem() const { return problem_; }
+
+ private:
+  friend class Attention;
+  static constexpr int maps = 4;  // Q, K, V, O
+  Status encode(const ForwardPointers& at);
+
+  Attention* owner_ = nullptr;
+  ForwardProblem problem_;
+  KernelEntry* kernel_ = nullptr;
+  LaunchDims dims_;
+  std::string name_, description_;
+
+  std::mutex mutex_;                    // guards the four below
+  TensorMapDesc descs_[maps];
+  std::uint64_t encoded_for_[maps] = {};
+  ForwardArguments arguments_;          // scalars fixed at planning; maps of the last pointers
+};
+
+// What a caller may insist on. Empty = decide for me.
+struct ForwardChoice {
+  std::string kernel;  // name of a KernelConfig
+  std::string ptx;     // text run in place of that kernel's, with the same entry and parameters
+};
+
+class Attention {
+ public:
+  explicit Attention(Device& device, int sm_margin = 0);
+  ~Attention();
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+  // Plans must not outlive this object. Thread-safe.
+  Status plan_forward(const ForwardProblem& problem, const ForwardChoice& choice,
+                      std::unique_ptr<ForwardPlan>* out);
+  Device& device() { return device_; }
+
+ private:
+  friend class ForwardPlan;
+  Status choose(const ForwardProblem& p, const ForwardChoice& choice, KernelConfig* config,
+                std::string* reason) const;
+  Status kernel_for(const KernelConfig& config, const std::string& ptx, KernelEntry** out);
+  Status make_kernel(const KernelConfig& config, const std::string& ptx, KernelEntry* entry);
+  Status set_grid(ForwardPlan& plan) const;
+  Status make_counters();
+  std::uint64_t next_counter(Stream stream);
+
+  Device& device_;
+  const int sm_margin_;
+  std::mutex mutex_;  // guards kernels_ and the making of counters_
+  std::map<std::string, std::unique_ptr<KernelEntry>> kernels_;
+  std::uint64_t counters_ = 0;
+  std::atomic<std::uint32_t> next_eager_{0}, next_captured_{0};
+};
+
+}  // namespace flashptx

@@ -1,0 +1,301 @@
+// The bodies of host/flashptx.h: structs checked by their size, exceptions turned into status codes, sentences
+// kept per thread. Nothing is decided here.
+// Next: host/attention.cpp.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "host/attention.h"
+#include "host/device.h"
+#include "host/driver/cuda_device.h"
+#include "host/flashptx.h"
+
+struct flashptx_context {
+  std::unique_ptr<flashptx::Device> device;
+  std::unique_ptr<flashptx::Attention> attention;
+  std::string description;
+};
+
+struct flashptx_plan {
+  std::unique_ptr<flashptx::ForwardPlan> forward;
+};
+
+namespace flashptx {
+// Weak while the emulator is not part of the tree.
+__attribute__((weak)) Status open_emulator(const EmulatorOptions& options, std::unique_ptr<Device>* out);
+}  // namespace flashptx
+
+namespace {
+
+using flashptx::Status;
+using flashptx::StatusCode;
+
+static_assert(static_cast<int>(StatusCode::invalid_argument) == FLASHPTX_INVALID_ARGUMENT);
+static_assert(static_cast<int>(StatusCode::unsupported) == FLASHPTX_UNSUPPORTED);
+static_assert(static_cast<int>(StatusCode::no_device) == FLASHPTX_NO_DEVICE);
+static_assert(static_cast<int>(StatusCode::driver_too_old) == FLASHPTX_DRIVER_TOO_OLD);
+static_assert(static_cast<int>(StatusCode::out_of_memory) == FLASHPTX_OUT_OF_MEMORY);
+static_assert(static_cast<int>(StatusCode::bad_ptx) == FLASHPTX_BAD_PTX);
+static_assert(static_cast<int>(StatusCode::launch_failed) == FLASHPTX_LAUNCH_FAILED);
+static_assert(static_cast<int>(StatusCode::earlier_error) == FLASHPTX_EARLIER_ERROR);
+static_assert(static_cast<int>(StatusCode::internal) == FLASHPTX_INTERNAL);
+static_assert(static_cast<int>(flashptx::DataType::f16) == FLASHPTX_F16);
+static_assert(static_cast<int>(flashptx::DataType::bf16) == FLASHPTX_BF16);
+static_assert(static_cast<int>(flashptx::Mask::full) == FLASHPTX_MASK_FULL);
+static_assert(static_cast<int>(flashptx::Mask::causal) == FLASHPTX_MASK_CAUSAL);
+
+thread_local std::string last_error;
+
+flashptx_status report(Status&& s) {
+  if (!s.ok()) last_error = std::move(s.message);
+  return static_cast<flashptx_status>(s.code);
+}
+
+Status invalid(std::string message) {
+  return Status::error(StatusCode::invalid_argument, std::move(message));
+}
+
+// Runs `body` (which returns Status) and lets no exception through to C.
+template <typename Body>
+flashptx_status guarded(Body&& body) {
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report(Status::error(StatusCode::out_of_memory, "out of host memory"));
+  } catch (const std::exception& e) {
+    return report(Status::error(StatusCode::internal, e.what()));
+  }
+}
+
+// Copies a caller's struct of an older, equal or newer header; fields that we do not know must be zero.
+template <typename T>
+Status read_struct(const T* given, const char* name, std::size_t least, T* out) {
+  if (given->size < least)
+    return invalid(std::string(name) + ".size is " + std::to_string(given->size) + ": must be sizeof(" +
+                   name + ") = " + std::to_string(sizeof(T)));
+  const char* bytes = reinterpret_cast<const char*>(given);
+  for (std::size_t i = sizeof(T); i < given->size; ++i)
+    if (bytes[i] != 0)
+      return Status::error(StatusCode::unsupported,
+                           std::string(name) + " has a field at byte " + std::to_string(i) +
+                               " that is newer than this library (" + flashptx_version() + ")");
+  *out = T{};
+  std::memcpy(out, given, std::min(sizeof(T), given->size));
+  return {};
+}
+
+Status open_emulator(std::unique_ptr<flashptx::Device>* out) {
+  if (flashptx::open_emulator == nullptr)
+    return Status::error(StatusCode::no_device, "this library was built without the emulator");
+  return flashptx::open_emulator({}, out);
+}
+
+Status open_device(const flashptx_options& o, std::unique_ptr<flashptx::Device>* out) {
+  flashptx::CudaOptions cuda;
+  cuda.ordinal = o.use_ordinal ? o.ordinal : -1;
+  cuda.cache = o.cache_off == 0;
+  cuda.cache_dir = o.cache_dir == nullptr ? "" : o.cache_dir;
+  switch (o.device_kind) {
+    case FLASHPTX_DEVICE_CUDA: return flashptx::open_cuda_device(cuda, out);
+    case FLASHPTX_DEVICE_EMULATOR: return open_emulator(out);
+    case FLASHPTX_DEVICE_AUTO: break;
+    default:
+      return invalid("options.device_kind is " + std::to_string(o.device_kind) + ": must be 0, 1 or 2");
+  }
+  Status no_gpu = flashptx::open_cuda_device(cuda, out);
+  if (no_gpu.ok() || no_gpu.code != StatusCode::no_device || o.use_ordinal) return no_gpu;
+  return open_emulator(out).ok() ? Status{} : no_gpu;
+}
+
+Status check_options(const flashptx_options& o) {
+  if (o.use_ordinal && o.ordinal < 0)
+    return invalid("options.ordinal is " + std::to_string(o.ordinal) + ": must be >= 0");
+  if (o.sm_margin < 0)
+    return invalid("options.sm_margin is " + std::to_string(o.sm_margin) + ": must be >= 0");
+  return {};
+}
+
+std::string describe(const flashptx::DeviceInfo& i) {
+  std::string s = i.name + ", " + std::to_string(i.multiprocessors) + " SMs";
+  if (i.driver_version != 0)
+    s += ", driver " + (i.driver_text.empty() ? std::string("of unknown number") : i.driver_text) +
+         " (CUDA " + std::to_string(i.driver_version / 1000) + "." +
+         std::to_string(i.driver_version % 1000 / 10) + ")";
+  return s;
+}
+
+flashptx::Strides strides(const flashptx_strides& s) { return {s.batch, s.seq, s.head}; }
+
+Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem* p) {
+  if (c.dtype != FLASHPTX_F16 && c.dtype != FLASHPTX_BF16)
+    return Status::error(StatusCode::unsupported,
+                         "dtype is " + std::to_string(c.dtype) + ": must be 0 (f16) or 1 (bf16)");
+  if (c.mask != FLASHPTX_MASK_FULL && c.mask != FLASHPTX_MASK_CAUSAL)
+    return invalid("mask is " + std::to_string(c.mask) + ": must be 0 (full) or 1 (causal)");
+  if (c.use_softmax_scale != 0 && c.softmax_scale != c.softmax_scale)
+    return invalid("softmax_scale is nan: must be finite and >= 0");
+  p->dtype = static_cast<flashptx::DataType>(c.dtype);
+  p->mask = static_cast<flashptx::Mask>(c.mask);
+  p->batch = c.batch;
+  p->heads_q = c.heads_q;
+  p->heads_kv = c.heads_kv;
+  p->seqlen_q = c.seqlen_q;
+  p->seqlen_k = c.seqlen_k;
+  p->head_dim = c.head_dim;
+  p->head_dim_v = c.head_dim_v;
+  if (c.use_softmax_scale != 0) p->softmax_scale = c.softmax_scale;
+  p->q = strides(c.q);
+  p->k = strides(c.k);
+  p->v = strides(c.v);
+  p->o = strides(c.o);
+  return {};
+}
+
+std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+}  // namespace
+
+extern "C" {
+
+const char* flashptx_version(void) { return "0.1.0"; }
+
+const char* flashptx_status_name(flashptx_status status) {
+  switch (status) {
+    case FLASHPTX_OK: return "ok";
+    case FLASHPTX_INVALID_ARGUMENT: return "invalid_argument";
+    case FLASHPTX_UNSUPPORTED: return "unsupported";
+    case FLASHPTX_NO_DEVICE: return "no_device";
+    case FLASHPTX_DRIVER_TOO_OLD: return "driver_too_old";
+    case FLASHPTX_OUT_OF_MEMORY: return "out_of_memory";
+    case FLASHPTX_BAD_PTX: return "bad_ptx";
+    case FLASHPTX_LAUNCH_FAILED: return "launch_failed";
+    case FLASHPTX_EARLIER_ERROR: return "earlier_error";
+    case FLASHPTX_INTERNAL: return "internal";
+  }
+  return "unknown";
+}
+
+const char* flashptx_last_error(const flashptx_context*) { return last_error.c_str(); }
+
+flashptx_status flashptx_create(const flashptx_options* options, flashptx_context** context) {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("context is a null pointer");
+    *context = nullptr;
+    flashptx_options o{};
+    if (options != nullptr)
+      if (Status s = read_struct(options, "flashptx_options", sizeof(flashptx_options), &o); !s.ok())
+        return s;
+    if (Status s = check_options(o); !s.ok()) return s;
+    auto c = std::make_unique<flashptx_context>();
+    if (Status s = open_device(o, &c->device); !s.ok()) return s;
+    const flashptx::DeviceInfo& info = c->device->info();
+    if (o.sm_margin >= info.multiprocessors)
+      return invalid("options.sm_margin is " + std::to_string(o.sm_margin) + ": must be below the " +
+                     std::to_string(info.multiprocessors) + " multiprocessors of " + info.name);
+    c->attention = std::make_unique<flashptx::Attention>(*c->device, o.sm_margin);
+    c->description = describe(info);
+    *context = c.release();
+    return {};
+  });
+}
+
+void flashptx_destroy(flashptx_context* context) { delete context; }
+
+const char* flashptx_describe_device(const flashptx_context* context) {
+  return context == nullptr ? "" : context->description.c_str();
+}
+
+flashptx_strides flashptx_strides_bshd(int64_t seqlen, int64_t heads, int64_t head_dim) {
+  const flashptx::Strides s = flashptx::strides_bshd(seqlen, heads, head_dim);
+  return {s.batch, s.seq, s.head};
+}
+
+flashptx_strides flashptx_strides_bhsd(int64_t seqlen, int64_t heads, int64_t head_dim) {
+  const flashptx::Strides s = flashptx::strides_bhsd(seqlen, heads, head_dim);
+  return {s.batch, s.seq, s.head};
+}
+
+flashptx_status flashptx_plan_forward(flashptx_context* context, const flashptx_forward_problem* problem,
+                                      flashptx_plan** plan) {
+  return guarded([&]() -> Status {
+    if (plan == nullptr) return invalid("plan is a null pointer");
+    *plan = nullptr;
+    if (context == nullptr) return invalid("context is a null pointer");
+    if (problem == nullptr) return invalid("problem is a null pointer");
+    flashptx_forward_problem c;
+    if (Status s = read_struct(problem, "flashptx_forward_problem", sizeof c, &c); !s.ok()) return s;
+    flashptx::ForwardProblem p;
+    if (Status s = read_problem(c, &p); !s.ok()) return s;
+    flashptx::ForwardChoice choice;
+    if (c.kernel != nullptr) choice.kernel = c.kernel;
+    if (c.ptx != nullptr) choice.ptx = c.ptx;
+    auto made = std::make_unique<flashptx_plan>();
+    if (Status s = context->attention->plan_forward(p, choice, &made->forward); !s.ok()) return s;
+    *plan = made.release();
+    return {};
+  });
+}
+
+const char* flashptx_plan_describe(const flashptx_plan* plan) {
+  return plan == nullptr ? "" : plan->forward->describe().c_str();
+}
+
+const char* flashptx_plan_kernel(const flashptx_plan* plan) {
+  return plan == nullptr ? "" : plan->forward->kernel_name().c_str();
+}
+
+flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v, void* o,
+                                 float* lse, void* stream) {
+  return guarded([&]() -> Status {
+    if (plan == nullptr) return invalid("plan is a null pointer");
+    return plan->forward->run({address(q), address(k), address(v), address(o), address(lse)}, stream);
+  });
+}
+
+void flashptx_plan_destroy(flashptx_plan* plan) { delete plan; }
+
+flashptx_status flashptx_device_alloc(flashptx_context* context, size_t bytes, void** result) {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("context is a null pointer");
+    if (result == nullptr) return invalid("address is a null pointer");
+    *result = nullptr;
+    std::uint64_t a = 0;
+    if (Status s = context->device->allocate(bytes, &a); !s.ok()) return s;
+    *result = reinterpret_cast<void*>(static_cast<std::uintptr_t>(a));
+    return {};
+  });
+}
+
+void flashptx_device_free(flashptx_context* context, void* p) {
+  if (context != nullptr && p != nullptr) context->device->free(address(p));
+}
+
+flashptx_status flashptx_copy_to_device(flashptx_context* context, void* dst, const void* src,
+                                        size_t bytes) {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("context is a null pointer");
+    if (bytes != 0 && (dst == nullptr || src == nullptr)) return invalid("dst or src is a null pointer");
+    return context->device->copy_to_device(address(dst), src, bytes);
+  });
+}
+
+flashptx_status flashptx_copy_from_device(flashptx_context* context, void* dst, const void* src,
+                                          size_t bytes) {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("context is a null pointer");
+    if (bytes != 0 && (dst == nullptr || src == nullptr)) return invalid("dst or src is a null pointer");
+    return context->device->copy_from_device(dst, address(src), bytes);
+  });
+}
+
+flashptx_status flashptx_synchronize(flashptx_context* context, void* stream) {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("context is a null pointer");
+    return context->device->synchronize(stream);
+  });
+}
+
+}  // extern "C"

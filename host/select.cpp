@@ -1,0 +1,95 @@
+// The table of host/select.h. Rows are tried from the top; keep the narrow ones above the wide ones.
+//
+// Starting point, to be replaced by tuned rows: 128 x 128 tiles with two consumer warpgroups up to head
+// dimension 128; 64 keys a block above, because S and O of a 64-row slice share 240 registers a thread.
+// Next: gen/kernels/attention_forward.cpp.
+#include "host/select.h"
+
+#include <algorithm>
+
+namespace flashptx {
+namespace {
+
+constexpr int bit(DataType t) { return 1 << static_cast<int>(t); }
+constexpr int bit(Mask m) { return 1 << static_cast<int>(m); }
+constexpr int sixteen_bit = bit(DataType::f16) | bit(DataType::bf16);
+
+Plan plan(int warpgroups, int tile_kv, bool dynamic_tiles) {
+  Plan p;
+  p.warpgroups = warpgroups;
+  p.tile_kv = tile_kv;
+  p.dynamic_tiles = dynamic_tiles;
+  return p;
+}
+
+SelectRow row(int head_dim_max, Mask mask, const Plan& plan, const char* reason) {
+  SelectRow r;
+  r.dtypes = sixteen_bit;
+  r.head_dim_max = head_dim_max;
+  r.masks = bit(mask);
+  r.plan = plan;
+  r.reason = reason;
+  return r;
+}
+
+}  // namespace
+
+std::span<const SelectRow> select_table() {
+  static const SelectRow rows[] = {
+      row(128, Mask::full, plan(2, 128, false),
+          "head dim <= 128: 128 x 128 tiles, two consumer warpgroups"),
+      row(128, Mask::causal, plan(2, 128, true),
+          "head dim <= 128, causal: as full, tiles drawn heaviest first because they differ in length"),
+      row(256, Mask::full, plan(2, 64, false),
+          "head dim > 128: 64 keys a block, S and O share 240 registers a thread"),
+      row(256, Mask::causal, plan(2, 64, true),
+          "head dim > 128, causal: 64 keys a block, tiles drawn heaviest first"),
+  };
+  return rows;
+}
+
+int compiled_head_dim(std::int64_t head_dim) { return static_cast<int>((head_dim + 15) / 16 * 16); }
+
+Status select_forward(const ForwardProblem& p, Selection* out) {
+  ProblemClass c;
+  c.dtype = p.dtype;
+  c.mask = p.mask;
+  c.head_dim = compiled_head_dim(p.head_dim);
+  c.head_dim_v = compiled_head_dim(p.value_dim());
+  for (const SelectRow& r : select_table()) {
+    const bool fits = (r.dtypes & bit(p.dtype)) != 0 && (r.masks & bit(p.mask)) != 0 &&
+                      std::max(c.head_dim, c.head_dim_v) <= r.head_dim_max &&
+                      p.seqlen_q >= r.seqlen_q_min && p.seqlen_q <= r.seqlen_q_max &&
+                      p.seqlen_k >= r.seqlen_k_min && p.seqlen_k <= r.seqlen_k_max;
+    if (!fits) continue;
+    out->config = KernelConfig{c, r.plan};
+    out->reason = r.reason;
+    return {};
+  }
+  return Status::error(StatusCode::unsupported,
+                       std::string("no kernel for dtype ") + to_string(p.dtype) + ", head_dim " +
+                           std::to_string(p.head_dim) + ", head_dim_v " +
+                           std::to_string(p.value_dim()) + ", mask " + to_string(p.mask));
+}
+
+Status check_forced(const ForwardProblem& p, const KernelConfig& config) {
+  const ProblemClass& c = config.problem;
+  const auto refuse = [&](const std::string& what) {
+    return Status::error(StatusCode::invalid_argument, "kernel " + config.name() + " " + what);
+  };
+  if (c.dtype != p.dtype)
+    return refuse(std::string("is for dtype ") + to_string(c.dtype) + ": the problem has " +
+                  to_string(p.dtype));
+  if (c.mask != p.mask)
+    return refuse(std::string("is for mask ") + to_string(c.mask) + ": the problem has " +
+                  to_string(p.mask));
+  if (c.head_dim < p.head_dim)
+    return refuse("is for head_dim up to " + std::to_string(c.head_dim) + ": the problem has " +
+                  std::to_string(p.head_dim));
+  if (c.head_dim_v < p.value_dim())
+    return refuse("is for head_dim_v up to " + std::to_string(c.head_dim_v) + ": the problem has " +
+                  std::to_string(p.value_dim()));
+  return {};
+}
+
+}  // namespace flashptx
