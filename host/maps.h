@@ -2,7 +2,7 @@
 //
 // Box, swizzle and the order of dimensions come from the kernel's own list of parameters; extents and strides
 // from the problem. Apart from the launch path because everything but the address is fixed at planning.
-// Next: host/tensor_map.cpp (the rules), host/attention.cpp (the user).
+// Next: host/tensor_map_check.cpp (the rules), host/attention.cpp (the user).
 #pragma once
 
 #include "gen/catalog.h"

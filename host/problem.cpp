@@ -1,6 +1,6 @@
 // The checks of host/problem.h, in the order in which a reader of the call would make them: types, sizes,
 // head dimensions, scale, strides, total size, overlap of O. Pointers come last, at each call.
-// Next: host/tensor_map.cpp (the rules of TMA itself, checked once more when a map is made).
+// Next: host/tensor_map_check.cpp (the rules of TMA itself, checked once more when a map is made).
 #include "host/problem.h"
 
 #include <algorithm>

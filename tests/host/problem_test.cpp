@@ -1,4 +1,4 @@
-// Every refusal of host/problem.cpp and host/tensor_map.cpp with its sentence, and the border on its good side.
+// Every refusal of host/problem.cpp and host/tensor_map_check.cpp with its sentence, and the border on its good side.
 #include "host/problem.h"
 
 #include <cmath>
@@ -158,30 +158,28 @@ TEST_SUITE("host/tensor_map") {
   TEST_CASE("names tensor, field, value and rule") {
     CHECK(check_tensor_map(good_map()).ok());
     CHECK(map_refusal([](auto& d) { d.box[1] = 384; }) ==
-          "tensor map K: box[1] is 384: must be 1 to 256 elements");
-    CHECK(map_refusal([](auto& d) { d.box[1] = 0; }) ==
-          "tensor map K: box[1] is 0: must be 1 to 256 elements");
+          "tensor map K: box[1] is 384, must be in 1..256");
+    CHECK(map_refusal([](auto& d) { d.box[1] = 0; }) == "tensor map K: box[1] is 0, must be in 1..256");
     CHECK(map_refusal([](auto& d) { d.address += 2; }) ==
-          "tensor map K: address is 1026: must be a non-null multiple of 16 bytes");
+          "tensor map K: address is 1026, must be a multiple of 16");
     CHECK(map_refusal([](auto& d) { d.address += 8; }) ==
-          "tensor map K: address is 1032: must be a non-null multiple of 16 bytes");
+          "tensor map K: address is 1032, must be a multiple of 16");
     CHECK(map_refusal([](auto& d) { d.address += 16; }).empty());
     CHECK(map_refusal([](auto& d) { d.stride_bytes[0] = 136; }) ==
-          "tensor map K: stride_bytes[0] is 136: must be a multiple of 16 bytes");
+          "tensor map K: stride_bytes[0] is 136, must be a multiple of 16");
     CHECK(map_refusal([](auto& d) { d.stride_bytes[0] = 144; }).empty());
     CHECK(map_refusal([](auto& d) { d.stride_bytes[2] = std::uint64_t{1} << 40; }) ==
-          "tensor map K: stride_bytes[2] is 1099511627776: must be below 2^40 bytes");
+          "tensor map K: stride_bytes[2] is 1099511627776, must be below 2^40");
     CHECK(map_refusal([](auto& d) { d.box[0] = 72; }) ==
-          "tensor map K: box[0] is 72 elements = 144 bytes: must not exceed the swizzle span of 128 bytes");
+          "tensor map K: box[0] in bytes is 144, must be at most the swizzle span of 128");
     CHECK(map_refusal([](auto& d) { d.box[0] = 4; }) ==
-          "tensor map K: box[0] is 4: its bytes must be a multiple of 16");
+          "tensor map K: box[0] in bytes is 8, must be a multiple of 16");
     CHECK(map_refusal([](auto& d) { d.swizzle_bytes = 96; }) ==
-          "tensor map K: swizzle_bytes is 96: must be 0, 32, 64 or 128");
-    CHECK(map_refusal([](auto& d) { d.rank = 6; }) == "tensor map K: rank is 6: must be 1 to 5");
-    CHECK(map_refusal([](auto& d) { d.dims[2] = 0; }) ==
-          "tensor map K: dims[2] is 0: must be 1 to 2^32 elements");
+          "tensor map K: swizzle_bytes is 96, must be 0, 32, 64 or 128");
+    CHECK(map_refusal([](auto& d) { d.rank = 6; }) == "tensor map K: rank is 6, must be in 1..5");
+    CHECK(map_refusal([](auto& d) { d.dims[2] = 0; }) == "tensor map K: dims[2] is 0, must be in 1..2^32");
     CHECK(map_refusal([](auto& d) { d.dims[1] = (std::uint64_t{1} << 32) + 1; }) ==
-          "tensor map K: dims[1] is 4294967297: must be 1 to 2^32 elements");
+          "tensor map K: dims[1] is 4294967297, must be in 1..2^32");
   }
 }
 
