@@ -1,0 +1,146 @@
+// Names of configs, the curated catalogue, and emit().
+#include "gen/catalog.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "gen/isa/error.h"
+#include "gen/kernels/attention_forward.h"
+
+namespace flashptx {
+
+const char* to_string(DataType t) {
+  switch (t) {
+    case DataType::f16: return "f16";
+    case DataType::bf16: return "bf16";
+    case DataType::e4m3: return "e4m3";
+    case DataType::e5m2: return "e5m2";
+    case DataType::f32: return "f32";
+  }
+  return "?";
+}
+const char* to_string(Mask m) { return m == Mask::full ? "full" : "causal"; }
+const char* to_string(Softmax s) { return s == Softmax::plain ? "plain" : "lazy"; }
+
+// attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin]
+std::string KernelConfig::name() const {
+  auto n = [](int v) { return std::to_string(v); };
+  std::string s = std::string("attn_fwd_") + to_string(problem.dtype) + "_d" + n(problem.head_dim);
+  if (problem.head_dim_v != problem.head_dim) s += "v" + n(problem.head_dim_v);
+  s += std::string("_") + to_string(problem.mask) + "__q" + n(tile_q()) + "_kv" + n(plan.tile_kv) + "_s" +
+       n(plan.kv_stages);
+  if (plan.q_stages != 1) s += "_qs" + n(plan.q_stages);
+  s += "__" + plan.schedule;
+  if (plan.ping_pong) s += "_pp";
+  s += plan.softmax == Softmax::plain ? "_plain" : "_lazy" + n(plan.lazy_threshold_log2);
+  if (plan.dynamic_tiles) s += "_dyn";
+  if (plan.o_own_buffer) s += "_ob";
+  if (plan.pin_exp) s += "_pin";
+  return s;
+}
+
+namespace {
+
+// Reads a name left to right; keeps the first complaint.
+struct NameReader {
+  explicit NameReader(const std::string& n) : name(n) {}
+  const std::string& name;
+  std::size_t at = 0;
+  std::string error;
+
+  bool take(const std::string& word) {
+    if (name.compare(at, word.size(), word) != 0) return false;
+    at += word.size();
+    return true;
+  }
+  void expect(const std::string& word) {
+    if (error.empty() && !take(word)) fail("\"" + word + "\"");
+  }
+  int number(const char* what) {
+    std::size_t end = name.find_first_not_of("0123456789", at);
+    if (end == std::string::npos) end = name.size();
+    if (end == at || end - at > 4) {
+      fail(std::string(what) + " (a number)");
+      return 0;
+    }
+    int v = std::atoi(name.substr(at, end - at).c_str());
+    at = end;
+    return v;
+  }
+  std::string word() {
+    std::size_t end = name.find('_', at);
+    if (end == std::string::npos) end = name.size();
+    std::string w = name.substr(at, end - at);
+    at = end;
+    return w;
+  }
+  void fail(const std::string& wanted) {
+    if (error.empty())
+      error = "kernel name \"" + name + "\": wanted " + wanted + " at \"" + name.substr(std::min(at, name.size())) + "\"";
+  }
+};
+
+}  // namespace
+
+bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string* error) {
+  KernelConfig c;
+  NameReader r(name);
+  r.expect("attn_fwd_");
+  std::string dtype = r.word();
+  bool known = false;
+  for (DataType t : {DataType::f16, DataType::bf16, DataType::e4m3, DataType::e5m2})
+    if (dtype == to_string(t)) c.problem.dtype = t, known = true;
+  if (!known) r.fail("a dtype (f16, bf16, e4m3, e5m2)");
+  r.expect("_d");
+  c.problem.head_dim = c.problem.head_dim_v = r.number("head_dim");
+  if (r.take("v")) c.problem.head_dim_v = r.number("head_dim_v");
+  if (r.take("_causal")) c.problem.mask = Mask::causal;
+  else r.expect("_full");
+  r.expect("__q");
+  int rows = r.number("tile_q");
+  if (rows % 64) r.fail("a tile_q that is a multiple of 64");
+  c.plan.warpgroups = rows / 64;
+  r.expect("_kv");
+  c.plan.tile_kv = r.number("tile_kv");
+  r.expect("_s");
+  c.plan.kv_stages = r.number("stages");
+  if (r.take("_qs")) c.plan.q_stages = r.number("q stages");
+  r.expect("__");
+  c.plan.schedule = r.word();
+  c.plan.ping_pong = r.take("_pp");
+  if (r.take("_plain")) {
+    c.plan.softmax = Softmax::plain;
+  } else {
+    r.expect("_lazy");
+    c.plan.softmax = Softmax::lazy;
+    c.plan.lazy_threshold_log2 = r.number("threshold");
+  }
+  c.plan.dynamic_tiles = r.take("_dyn");
+  c.plan.o_own_buffer = r.take("_ob");
+  c.plan.pin_exp = r.take("_pin");
+  if (r.at != name.size()) r.fail("the end");
+  if (!r.error.empty()) {
+    if (error) *error = r.error;
+    return false;
+  }
+  *out = c;
+  return true;
+}
+
+EmittedKernel emit(const KernelConfig& config) { return gen::emit_attention_forward(config); }
+
+std::vector<KernelConfig> catalog() {
+  std::vector<KernelConfig> out;
+  for (DataType dtype : {DataType::bf16, DataType::f16})
+    for (int d : {64, 128, 256})
+      for (Mask mask : {Mask::full, Mask::causal}) {
+        KernelConfig c;
+        c.problem = {dtype, d, d, mask};
+        c.plan.tile_kv = d == 256 ? 64 : 128;
+        c.plan.dynamic_tiles = mask == Mask::causal;
+        out.push_back(c);
+      }
+  return out;
+}
+
+}  // namespace flashptx

@@ -1,0 +1,570 @@
+// Forward attention, warp specialised (FlashAttention-3 paper, algorithm 1 and 2), for f16 and bf16.
+//
+// Reads top to bottom: entry and barriers, the producer warp, then the consumer warpgroups, whose trips are
+// emitted step by step in the order of the schedule table. What a step emits is in gen/tile/.
+// Next: gen/schedule/forward_schedules.cpp, gen/tile/softmax.cpp.
+#include "gen/kernels/attention_forward.h"
+
+#include <algorithm>
+
+#include "gen/schedule/schedule.h"
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+namespace {
+
+// Marks of the steady loop, for the budget in the header.
+struct Budget {
+  std::size_t from = 0, to = 0;
+};
+
+void emit_barrier_init(ForwardContext& f) {
+  Kernel& k = f.k;
+  const SharedLayout& m = f.smem;
+  const Plan& plan = f.config.plan;
+  k.section("shared memory and barriers");
+  f.base = k.b32("smem_base");
+  Reg thread = k.b32("thread"), first = k.pred("is_thread0");
+  k.mov_b32(f.base, symbol("smem"));
+  k.add_u32(f.base, f.base, 1023);
+  k.and_b32(f.base, f.base, hex(0xFFFFFC00)).note("128-byte swizzle wants 1024-aligned tiles");
+  k.mov_b32(thread, special("tid.x"));
+  k.setp("eq", "u32", first, thread, 0);
+  k.if_(first, [&] {
+    int warps = 4 * f.warpgroups();
+    for (int i = 0; i < plan.q_stages * f.warpgroups(); ++i) {
+      k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
+      k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 1);
+    }
+    for (int i = 0; i < plan.kv_stages; ++i) {
+      k.mbarrier_init(address(f.base, m.k_full + 8 * i), 1).note("the producer's expect_tx; TMA completes it");
+      k.mbarrier_init(address(f.base, m.k_empty + 8 * i), warps).note("one arrival a consumer warp");
+      k.mbarrier_init(address(f.base, m.v_full + 8 * i), 1);
+      k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
+    }
+    for (int i = 0; plan.dynamic_tiles && i < 2; ++i) {
+      k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
+      k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps);
+    }
+    k.fence_mbarrier_init().note("visible to the async proxy");
+  });
+  k.bar_sync_all(0);
+}
+
+void emit_consumer_setup(ForwardContext& f) {
+  Kernel& k = f.k;
+  const Plan& plan = f.config.plan;
+  f.lane = k.b32("lane");
+  f.warp_row = k.b32("warp_row");
+  f.quad_col = k.b32("quad_col");
+  f.is_lane0 = k.pred("is_lane0");
+  f.kv_count = k.b32("kv_count");
+  f.q_count = k.b32("q_count");
+  f.tile = k.b32("tile");
+  f.q_block = k.b32("q_block");
+  f.bh = k.b32("bh");
+  f.head = k.b32("head");
+  f.batch_index = k.b32("batch_index");
+  f.q_row0 = k.b32("q_row0");
+  f.blocks = k.b32("blocks");
+  f.own_q_row0 = k.b32("own_q_row0");
+  f.own_blocks = k.b32("own_blocks");
+  f.first_masked = k.b32("first_masked");
+  f.block = k.b32("block");
+  f.s_acc = k.f32("s_acc", f.n() / 2);
+  f.o_acc = k.f32("o_acc", f.dv() / 2);
+  f.p = k.b32("p", f.n() / 4);
+  f.row_max = k.f32("row_max", 2);
+  f.exp_offset = k.f32("exp_offset", 2);
+  f.row_sum = k.f32("row_sum", 4);
+  f.alpha = k.f32("alpha", 2);
+  f.scale_log2 = k.f32("scale_log2");
+  f.max_slack = k.f32("max_slack");
+  f.grew = k.pred("grew");
+  f.huge = k.pred("huge");
+  f.o_keep = k.pred("o_keep");
+  f.col_limit = k.b32("col_limit", 2);
+  k.ld_param_f32(f.scale_log2, "softmax_scale_log2");
+  if (plan.softmax == Softmax::lazy) {
+    k.rcp_approx_ftz_f32(f.max_slack, f.scale_log2);
+    k.mul_f32(f.max_slack, f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
+    k.min_f32(f.max_slack, f.max_slack, f32_imm(3.402823466e38f)).note("threshold in units of S");
+  }
+  k.mov_b32(f.lane, special("tid.x"));
+  k.shr_u32(f.warp_row, f.lane, 1);
+  k.and_b32(f.warp_row, f.warp_row, 0x30).note("16 * warp");
+  k.and_b32(f.lane, f.lane, 31);
+  k.and_b32(f.quad_col, f.lane, 3);
+  k.shl_b32(f.quad_col, f.quad_col, 1);
+  k.setp("eq", "u32", f.is_lane0, f.lane, 0);
+  k.scope([&] {
+    Reg quad = k.b32("quad");
+    k.shr_u32(quad, f.lane, 2);
+    k.add_u32(f.warp_row, f.warp_row, quad).note("this lane's rows: warp_row and warp_row + 8");
+  });
+  k.mov_b32(f.kv_count, 0);
+  k.mov_b32(f.q_count, 0);
+  k.mov_b32(f.tile, special("ctaid.x"));
+}
+
+// This warpgroup's share of the tile: its rows, its key blocks, where masking starts.
+void emit_warpgroup_range(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.comment("this warpgroup's 64 rows: key blocks, and the first block with a mask");
+  k.scope([&] {
+    Reg last = k.b32("last_row"), end = k.b32("end_row"), none = k.pred("no_rows"), t = k.b32("column");
+    k.mad_lo_u32(f.own_q_row0, f.warpgroup, 64, f.q_row0);
+    k.add_u32(last, f.own_q_row0, 63);
+    k.sub_u32(end, f.seqlen_q, 1);
+    k.min_u32(last, last, end);
+    emit_visible_blocks(f, f.own_blocks, last);
+    k.setp("ge", "u32", none, f.own_q_row0, f.seqlen_q);
+    k.mov_b32(f.own_blocks, 0).when(none);
+    k.mov_b32(t, f.seqlen_k);
+    if (f.causal()) {
+      k.add_s32(t, f.own_q_row0, 1);
+      k.add_s32(t, t, f.seqlen_k);
+      k.sub_s32(t, t, f.seqlen_q);
+      k.max_s32(t, t, 0);
+      k.min_s32(t, t, f.seqlen_k).note("keys that every row sees");
+    }
+    k.div_u32(f.first_masked, t, f.n());
+    for (int r = 0; r < 2; ++r) {
+      if (f.causal()) {
+        k.add_s32(t, f.own_q_row0, f.warp_row);
+        k.add_s32(t, t, 1 + 8 * r);
+        k.add_s32(t, t, f.seqlen_k);
+        k.sub_s32(t, t, f.seqlen_q);
+        k.min_s32(f.col_limit[r], t, f.seqlen_k);
+      } else {
+        k.mov_b32(f.col_limit[r], f.seqlen_k);
+      }
+    }
+  });
+}
+
+void emit_token(ForwardContext& f, bool wait) {
+  Kernel& k = f.k;
+  if (!f.config.plan.ping_pong || f.warpgroups() == 1) return;
+  k.scope([&] {
+    Reg id = k.b32("token");
+    if (wait) {
+      k.add_u32(id, f.warpgroup, 1);
+      k.bar_sync(id, 256).note("128 threads wait, 128 of the warpgroup before arrive");
+    } else {
+      Reg wraps = k.pred("wraps");
+      k.add_u32(id, f.warpgroup, 2);
+      k.setp("gt", "u32", wraps, id, f.warpgroups());
+      k.mov_b32(id, 1).when(wraps);
+      k.bar_arrive(id, 256);
+    }
+  });
+}
+
+// Blocks that only later warpgroups of the tile need: keep the rings and the token going.
+void emit_skip_blocks(ForwardContext& f) {
+  Kernel& k = f.k;
+  Reg skips = k.pred("skips"), turn = k.pred("takes_turn");
+  k.setp("lt", "u32", skips, f.own_blocks, f.blocks);
+  k.if_(skips, [&] {
+    k.section("blocks past this warpgroup's diagonal");
+    k.mov_b32(f.block, f.blocks);
+    k.loop("skip", [&] {
+      k.setp("ne", "u32", turn, f.block, f.blocks).note("turns are taken by trips 1 .. blocks-1");
+      if (f.config.plan.ping_pong)
+        k.if_(turn, [&] {
+          emit_token(f, true);
+          emit_token(f, false);
+        });
+      k.scope([&] {
+        RingSlot slot = ring_slot(k, "kv", f.kv_count, f.config.plan.kv_stages);
+        Reg bar = ring_barrier(f, "kv_bar", slot.stage, 0);
+        k.wait("k_full", address(bar, f.smem.k_full), slot.phase);
+        k.mbarrier_arrive(address(bar, f.smem.k_empty)).when(f.is_lane0);
+        k.wait("v_full", address(bar, f.smem.v_full), slot.phase);
+        k.mbarrier_arrive(address(bar, f.smem.v_empty)).when(f.is_lane0);
+      });
+      k.add_u32(f.kv_count, f.kv_count, 1);
+      k.sub_u32(f.block, f.block, 1);
+      k.setp("gt", "u32", skips, f.block, f.own_blocks);
+      return skips;
+    });
+  });
+}
+
+void emit_step(ForwardContext& f, const PlannedStep& step) {
+  Kernel& k = f.k;
+  auto wait_group = [&](const char* what) {
+    if (step.pending < 0) return;
+    k.wgmma_wait_group(step.pending).note(what);
+  };
+  switch (step.what) {
+    case Do::token_wait: emit_token(f, true); break;
+    case Do::token_pass: emit_token(f, false); break;
+    case Do::qk:
+      k.section("S = Q K^T");
+      k.scope([&] {
+        RingSlot slot = ring_slot(k, "k", f.kv_count, f.config.plan.kv_stages);
+        Reg bar = ring_barrier(f, "k_bar", slot.stage, f.smem.k_full);
+        k.wait("k_full", address(bar), slot.phase);
+      });
+      break;
+    case Do::wait_qk: wait_group("S is complete"); break;
+    case Do::free_k: emit_free(f, "k", f.smem.k_empty, step.lag); break;
+    case Do::mask_max:
+      k.section("mask, row max");
+      emit_mask_max(f, step.first);
+      break;
+    case Do::exp_sum:
+      k.section("P = exp2(S * c - max * c), row sum");
+      emit_exp_sum(f);
+      break;
+    case Do::wait_pv: wait_group("O is complete, P's registers are free"); break;
+    case Do::free_v: emit_free(f, "v", f.smem.v_empty, step.lag); break;
+    case Do::rescale_o:
+      k.section("O *= alpha");
+      emit_rescale_o(f);
+      break;
+    case Do::pack_p:
+      k.section("P to " + f.type());
+      emit_pack_p(f);
+      break;
+    case Do::pv:
+      k.section("O += P V");
+      emit_pv(f, step.lag);
+      break;
+  }
+}
+
+// K's barrier is waited for before the token is taken: a warpgroup that waits for data must not hold up the others.
+void emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
+  bool k_waited = false;
+  for (const PlannedStep& s : steps) {
+    if (s.what == Do::token_wait) {
+      emit_step(f, {Do::qk, 0, -1, false});
+      k_waited = true;
+      emit_step(f, s);
+    } else if (s.what == Do::qk) {
+      if (!k_waited) emit_step(f, s);
+      emit_qk(f);
+    } else {
+      emit_step(f, s);
+    }
+  }
+}
+
+Budget emit_tile(ForwardContext& f, const Derived& trips) {
+  Kernel& k = f.k;
+  Budget budget;
+  emit_decode_tile(f);
+  emit_warpgroup_range(f);
+  k.scope([&] {
+    RingSlot q = ring_slot(k, "q", f.q_count, f.config.plan.q_stages);
+    Reg bar = k.b32("q_bar");
+    k.mad_lo_u32(bar, q.stage, f.warpgroups(), f.warpgroup);
+    k.mad_lo_u32(bar, bar, 8, f.base);
+    k.wait("q_full", address(bar, f.smem.q_full), q.phase);
+  });
+  emit_skip_blocks(f);
+  Reg some = k.pred("sees_keys"), more = k.pred("more_blocks");
+  k.setp("ne", "u32", some, f.own_blocks, 0);
+  k.if_else(some, [&] {
+    k.section("trip 0: the steps whose block exists");
+    k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
+    k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
+    emit_trip(f, trips.peeled);
+    k.add_u32(f.kv_count, f.kv_count, 1);
+    k.setp("ne", "u32", more, f.block, 0);
+    k.if_(more, [&] {
+      budget.from = k.mark();
+      k.loop("kv loop", [&] {
+        k.sub_u32(f.block, f.block, 1);
+        emit_trip(f, trips.steady);
+        k.add_u32(f.kv_count, f.kv_count, 1);
+        k.setp("ne", "u32", more, f.block, 0);
+        return more;
+      });
+      budget.to = k.mark();
+    });
+    k.section("epilogue trip: what still lags");
+    emit_trip(f, trips.epilogue);
+  }, [&] {
+    k.comment("no key is visible: O = 0, LSE = -inf");
+    for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
+    for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
+    for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
+  });
+  emit_epilogue(f);
+  k.add_u32(f.q_count, f.q_count, 1);
+  return budget;
+}
+
+Budget emit_consumer(ForwardContext& f, const Derived& trips) {
+  Kernel& k = f.k;
+  const Plan& plan = f.config.plan;
+  Budget budget;
+  emit_consumer_setup(f);
+  bool ring = plan.ping_pong && f.warpgroups() > 1;
+  if (ring) {
+    Reg last = k.pred("is_last_wg");
+    k.setp("eq", "u32", last, f.warpgroup, f.warpgroups() - 1);
+    k.if_(last, [&] { k.bar_arrive(1, 256).note("the first turn is warpgroup 0's"); });
+  }
+  k.loop("consumer tile", [&] {
+    budget = emit_tile(f, trips);
+    Reg again = k.pred("more_tiles");
+    k.scope([&] {
+      if (plan.dynamic_tiles) {
+        Reg position = k.b32("draws"), at = k.b32("slot_at");
+        k.sub_u32(position, f.q_count, 1);
+        RingSlot slot = ring_slot(k, "draw", position, 2);
+        Reg bar = ring_barrier(f, "draw_bar", slot.stage, f.smem.tile_full);
+        k.wait("tile_full", address(bar), slot.phase);
+        k.shl_b32(at, slot.stage, 2);
+        k.add_u32(at, at, f.base);
+        k.ld_shared_u32(f.tile, address(at, f.smem.tile_slot));
+        k.bar_warp_sync().note("all lanes have read the slot");
+        k.mbarrier_arrive(address(bar, f.smem.tile_empty - f.smem.tile_full)).when(f.is_lane0);
+      } else {
+        Reg ctas = k.b32("ctas");
+        k.mov_b32(ctas, special("nctaid.x"));
+        k.add_u32(f.tile, f.tile, ctas);
+      }
+    });
+    k.setp("lt", "u32", again, f.tile, f.tiles);
+    return again;
+  });
+  if (plan.o_own_buffer)
+    k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store");
+  if (ring) {
+    Reg first = k.pred("is_first_wg");
+    k.setp("eq", "u32", first, f.warpgroup, 0);
+    k.if_(first, [&] { k.bar_sync(1, 256).note("takes the turn that nobody needs"); });
+  }
+  return budget;
+}
+
+void emit_params(Kernel& k, const KernelConfig& c) {
+  k.param_tensor_map("q_map", "(batch, heads_q, seqlen_q, head_dim)");
+  k.param_tensor_map("k_map", "(batch, heads_kv, seqlen_k, head_dim)");
+  k.param_tensor_map("v_map", "(batch, heads_kv, seqlen_k, head_dim_v)");
+  k.param_tensor_map("o_map", "(batch, heads_q, seqlen_q, head_dim_v)");
+  k.param("lse", "u64", "fp32 (batch, heads_q, seqlen_q), natural log; 0: none");
+  if (c.plan.dynamic_tiles) k.param("tile_counter", "u64", "two u32, zero before launch, zero after");
+  k.param("seqlen_q", "u32");
+  k.param("seqlen_k", "u32");
+  k.param("heads_q", "u32");
+  k.param("heads_kv", "u32");
+  k.param("batch", "u32");
+  if (c.problem.mask == Mask::causal) k.param("head_group", "u32", "heads scheduled together (K, V in L2)");
+  k.param("softmax_scale_log2", "f32", "softmax_scale * log2(e), > 0");
+}
+
+ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* dim, const char* rows,
+                   const char* heads, int box_rows, bool written) {
+  ParamFact p;
+  p.name = name;
+  p.kind = ParamKind::tensor_map;
+  p.element = to_string(c.problem.dtype);
+  p.dims = {dim, rows, heads, "batch"};
+  p.box = {64, box_rows, 1, 1};
+  p.swizzle_bytes = 128;
+  p.written = written;
+  p.meaning = "strided view (batch, " + std::string(heads) + ", " + rows + ", " + dim +
+              "), innermost stride 1, others multiples of 16 bytes";
+  return p;
+}
+
+LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLayout& m) {
+  LaunchFacts facts;
+  RegisterSplit split = register_split(c);
+  facts.entry = c.name();
+  facts.grid = "min(ceil(seqlen_q / " + std::to_string(c.tile_q()) + ") * heads_q * batch, multiprocessors)";
+  facts.params = {
+      map_fact(c, "q_map", "head_dim", "seqlen_q", "heads_q", 64, false),
+      map_fact(c, "k_map", "head_dim", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
+      map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
+      map_fact(c, "o_map", "head_dim_v", "seqlen_q", "heads_q", 64, true)};
+  auto add = [&](const char* name, ParamKind kind, const char* meaning, bool written = false) {
+    ParamFact p;
+    p.name = name;
+    p.kind = kind;
+    p.meaning = meaning;
+    p.written = written;
+    facts.params.push_back(p);
+  };
+  add("lse", ParamKind::pointer, "fp32 (batch, heads_q, seqlen_q) contiguous, natural log, -inf for a row "
+      "without keys; 0 = not wanted", true);
+  if (c.plan.dynamic_tiles)
+    add("tile_counter", ParamKind::pointer, "two u32, zero before the first launch; the kernel leaves them zero",
+        true);
+  add("seqlen_q", ParamKind::u32, "query rows");
+  add("seqlen_k", ParamKind::u32, "keys; may be 0");
+  add("heads_q", ParamKind::u32, "query heads, a multiple of heads_kv");
+  add("heads_kv", ParamKind::u32, "key/value heads");
+  add("batch", ParamKind::u32, "batch size");
+  if (c.problem.mask == Mask::causal)
+    add("head_group", ParamKind::u32, "(batch, head) pairs whose tiles are scheduled together, >= 1");
+  add("softmax_scale_log2", ParamKind::f32, "softmax_scale * log2(e); greater than 0");
+  facts.block_threads = 128 * (1 + c.plan.warpgroups);
+  facts.shared_bytes = static_cast<std::uint32_t>(m.dynamic_bytes());
+  facts.ptx_version = std::to_string(k.ptx_version() / 10) + "." + std::to_string(k.ptx_version() % 10);
+  facts.driver_min = "525 (CUDA 12.0)";
+  facts.producer_registers = split.producer;
+  facts.consumer_registers = split.consumer;
+  facts.entry_registers = split.entry;
+  return facts;
+}
+
+void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, const SharedLayout& m,
+                 const Schedule& schedule, const Budget& budget) {
+  auto line = [&](const std::string& s) { k.header(s); };
+  auto num = [](long v) { return std::to_string(v); };
+  line(facts.entry);
+  line("");
+  line("Written by: flashptx emit " + facts.entry);
+  line("Exact attention O = softmax(softmax_scale * Q K^T) V on a Hopper GPU (sm_90a), " +
+       std::string(to_string(c.problem.dtype)) + " in and out, fp32 inside.");
+  line("");
+  line("Launch: grid " + facts.grid + ", block " + num(facts.block_threads) + ", dynamic shared memory " +
+       num(facts.shared_bytes) + " bytes");
+  line("  (raise MAX_DYNAMIC_SHARED_SIZE_BYTES first). Pass parameters as a kernelParams array, never as a packed");
+  line("  buffer: tensor maps are 64-byte aligned. All maps: rank 4, 128-byte swizzle, zero fill.");
+  for (const ParamFact& p : facts.params) {
+    std::string what = "  " + p.name + ": ";
+    if (p.kind == ParamKind::tensor_map) {
+      what += p.element + " {";
+      for (std::size_t i = 0; i < p.dims.size(); ++i) what += (i ? ", " : "") + p.dims[i];
+      what += "} innermost first, box {64, " + num(p.box[1]) + ", 1, 1}";
+    } else {
+      what += p.meaning;
+    }
+    line(what);
+  }
+  line("");
+  line("Roles: warp 0 of warpgroup 0 produces (" + num(facts.producer_registers) + " registers), " +
+       num(c.plan.warpgroups) + " consumer warpgroups of 64 query rows (" + num(facts.consumer_registers) +
+       " registers), " + num(facts.entry_registers) + " at entry.");
+  line("Shared memory (bytes from a 1024-aligned base):");
+  line("  Q " + num(m.q) + ": " + num(c.plan.q_stages) + " stages x " + num(c.plan.warpgroups) + " slices x " +
+       num(m.q_slice_bytes) + (c.plan.o_own_buffer ? "" : "; O is staged on the tile's own slice"));
+  line("  K " + num(m.k) + ": " + num(c.plan.kv_stages) + " stages x " + num(m.k_stage_bytes) + ";  V " + num(m.v) +
+       ": " + num(c.plan.kv_stages) + " stages x " + num(m.v_stage_bytes));
+  if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.slabs_v * m.slab_bytes_q));
+  line("  mbarriers " + num(m.q_full) + " to " + num(m.end));
+  line("Named barriers: 1 to " + num(c.plan.warpgroups) + " turn of a warpgroup, " + num(c.plan.warpgroups + 1) +
+       " to " + num(2 * c.plan.warpgroups) + " one warpgroup's four warps.");
+  line("");
+  InstrCounts n = k.counts(budget.from, budget.to);
+  line("Budget of one trip (one warpgroup, one warp's instructions; " + num(c.plan.warpgroups) +
+       " warpgroups share the SM):");
+  line("  wgmma " + num(n.wgmma) + " = " + num(n.wgmma_cycles) + " tensor clocks; ex2 " + num(n.ex2) + " = " +
+       num(n.ex2 * 8) + " MUFU clocks; fma/add/mul " + num(n.fma) + " = " + num(n.fma) + "; alu " + num(n.alu) +
+       "; cvt " + num(n.cvt) + "; issue slots about " + num(n.issue_slots()) + " (rare branches included)");
+  line("Schedule \"" + schedule.name + "\": " + schedule.about);
+  std::string table = draw(schedule, 3);
+  std::size_t from = 0;
+  while (from < table.size()) {
+    std::size_t to = table.find('\n', from);
+    line("  " + table.substr(from, to - from));
+    from = to + 1;
+  }
+}
+
+}  // namespace
+
+RegisterSplit register_split(const KernelConfig& c) {
+  // Entry count = 65536 / threads rounded down to 8; the sum over warpgroups must fit what was launched.
+  switch (c.plan.warpgroups) {
+    case 1: return {56, 240, 248};
+    case 2: return c.plan.dynamic_tiles ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
+    case 3: return {32, 160, 128};
+    case 4: return {24, 112, 96};
+    default: return {};
+  }
+}
+
+std::string check_forward(const KernelConfig& c) {
+  const ProblemClass& p = c.problem;
+  const Plan& plan = c.plan;
+  auto at = [&](const char* field, long value, const std::string& rule) {
+    return std::string(field) + " " + std::to_string(value) + " " + rule;
+  };
+  if (p.dtype != DataType::f16 && p.dtype != DataType::bf16)
+    return std::string("dtype ") + to_string(p.dtype) + " has no forward kernel; f16 or bf16";
+  if (p.head_dim < 16 || p.head_dim > 256 || p.head_dim % 16)
+    return at("head_dim", p.head_dim, "must be a multiple of 16 in [16, 256]");
+  if (p.head_dim_v < 16 || p.head_dim_v > 256 || p.head_dim_v % 16)
+    return at("head_dim_v", p.head_dim_v, "must be a multiple of 16 in [16, 256]");
+  if (plan.warpgroups < 1 || plan.warpgroups > 4)
+    return at("warpgroups", plan.warpgroups, "must be in [1, 4]");
+  if (plan.tile_kv < 16 || plan.tile_kv > 256 || plan.tile_kv % 16)
+    return at("tile_kv", plan.tile_kv, "must be a multiple of 16 in [16, 256]");
+  if (plan.kv_stages < 2 || plan.kv_stages > 4) return at("kv_stages", plan.kv_stages, "must be in [2, 4]");
+  if (plan.q_stages < 1 || plan.q_stages > 2) return at("q_stages", plan.q_stages, "must be 1 or 2");
+  if (plan.lazy_threshold_log2 < 0 || plan.lazy_threshold_log2 > 12)
+    return at("lazy_threshold_log2", plan.lazy_threshold_log2, "must be in [0, 12] (f16 P ends at 2^16)");
+  const Schedule* s = find_forward_schedule(plan.schedule);
+  if (!s) return "schedule \"" + plan.schedule + "\" is not in gen/schedule/forward_schedules.cpp";
+  std::string bad = check(*s);
+  if (!bad.empty()) return bad + "\n" + draw(*s, 3);
+  SharedLayout m(c);
+  if (!plan.o_own_buffer && m.slabs_v > m.slabs_qk)
+    return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
+  if (m.dynamic_bytes() > 232448)
+    return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
+  RegisterSplit split = register_split(c);
+  int live = plan.tile_kv / 2 + p.head_dim_v / 2 + (plan.schedule == "serial" ? 0 : plan.tile_kv / 4);
+  if (live + 24 > split.consumer)
+    return at("accumulators need", live, "registers a thread (S, O, P) and 24 for the rest, more than the " +
+                                             std::to_string(split.consumer) + " of a consumer");
+  return "";
+}
+
+EmittedKernel emit_attention_forward(const KernelConfig& config) {
+  std::string bad = check_forward(config);
+  if (!bad.empty()) throw Error(config.name() + ": " + bad);
+  const Schedule& schedule = *find_forward_schedule(config.plan.schedule);
+  Derived trips = derive(schedule);
+  RegisterSplit split = register_split(config);
+  Kernel k(config.name());
+  ForwardContext f(k, config);
+  k.threads(128 * (1 + config.plan.warpgroups));
+  k.min_ctas_per_sm(1);  // with .reqntid this fixes the entry register count, which setmaxnreg needs
+  k.dynamic_shared("smem", 1024);
+  emit_params(k, config);
+  emit_barrier_init(f);
+  emit_problem_sizes(f);
+  f.warpgroup = k.b32("warpgroup");
+  Reg consumes = k.pred("is_consumer");
+  k.mov_b32(f.warpgroup, special("tid.x"));
+  k.shr_u32(f.warpgroup, f.warpgroup, 7);
+  k.setp("ne", "u32", consumes, f.warpgroup, 0);
+  Budget budget;
+  k.if_else(consumes, [&] {
+    k.role("consumer", "one warpgroup owns 64 query rows", [&] {
+      k.setmaxnreg_inc(split.consumer);
+      k.sub_u32(f.warpgroup, f.warpgroup, 1);
+      budget = emit_consumer(f, trips);
+    });
+  }, [&] {
+    ForwardContext p = f;
+    k.role("producer", "one thread issues all loads", [&] {
+      k.setmaxnreg_dec(split.producer);
+      Reg thread = k.b32("producer_thread"), elected = k.pred("is_elected"), warp0 = k.pred("is_warp0");
+      k.mov_b32(thread, special("tid.x"));
+      k.setp("lt", "u32", warp0, thread, 32);
+      k.if_(warp0, [&] {
+        k.elect_sync(elected);
+        k.if_(elected, [&] { emit_producer(p); });
+      });
+    });
+  });
+  EmittedKernel out;
+  out.facts = launch_facts(config, k, f.smem);
+  emit_header(k, config, out.facts, f.smem, schedule, budget);
+  out.text = k.text();
+  return out;
+}
+
+}  // namespace flashptx::gen

@@ -1,0 +1,97 @@
+// What the tile operations of the forward kernel share: the config, the shared-memory map, named registers.
+//
+// A tile operation emits code for one thing (a product, a mask, a softmax part, an epilogue) and knows nothing
+// of order; gen/kernels/attention_forward.cpp calls them in the order that a schedule says.
+// Next: gen/tile/shared_layout.cpp, gen/kernels/attention_forward.cpp.
+#pragma once
+
+#include "gen/catalog.h"
+#include "gen/isa/kernel.h"
+
+namespace flashptx::gen {
+
+// Byte offsets from the 1024-aligned base of dynamic shared memory. All tiles use TMA's 128-byte swizzle, so
+// each slab of 64 16-bit columns starts at a multiple of 1024 (PTX ISA, wgmma shared memory layout).
+struct SharedLayout {
+  explicit SharedLayout(const KernelConfig& config);
+  int slab_bytes_q = 64 * 128;  // 64 rows x 128 B: one warpgroup's rows, 64 columns
+  int slab_bytes_kv = 0;        // tile_kv rows x 128 B
+  int slabs_qk = 0, slabs_v = 0;
+  int q_slice_bytes = 0;        // one warpgroup's Q rows
+  int q = 0, k = 0, v = 0, o = 0;
+  int k_stage_bytes = 0, v_stage_bytes = 0;
+  // mbarriers, 8 bytes each
+  int q_full = 0, q_empty = 0;  // [q stage][warpgroup]
+  int k_full = 0, k_empty = 0, v_full = 0, v_empty = 0;  // [stage]
+  int tile_full = 0, tile_empty = 0, tile_slot = 0;      // [2] barriers, [2] u32: tile numbers drawn
+  int end = 0;                  // first byte after
+  int dynamic_bytes() const { return end + 1023; }  // the base is rounded up by the kernel
+};
+
+// Registers of one role, by the names they have in the emitted text.
+struct ForwardContext {
+  ForwardContext(Kernel& kernel, const KernelConfig& c) : k(kernel), config(c), smem(c) {}
+  Kernel& k;
+  const KernelConfig& config;
+  SharedLayout smem;
+
+  // whole kernel
+  Reg base;                     // 1024-aligned shared address
+  Reg seqlen_q, seqlen_k, heads_q, heads_kv, batch;
+  Reg q_blocks, bh_count, tiles;
+  // one tile
+  Reg tile, q_block, bh, head, batch_index, kv_head;
+  Reg q_row0;                   // first query row of the tile
+  Reg blocks;                   // key blocks that the tile needs (its last warpgroup with rows)
+  // consumer
+  Reg warpgroup;                // 0 .. warpgroups-1
+  Reg warp_row;                 // this lane's first row inside the warpgroup: 16 * warp + lane / 4
+  Reg lane, is_lane0, quad_col;  // quad_col = 2 * (lane % 4)
+  Reg own_q_row0;               // first query row of this warpgroup
+  Reg own_blocks;               // key blocks of this warpgroup
+  Reg first_masked;             // blocks from this number on need a mask
+  Reg block;                    // key block at work
+  Reg kv_count, q_count;        // ring positions: blocks and tiles consumed so far
+  Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
+  Vec row_max, exp_offset, row_sum, alpha;
+  Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
+  Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
+  Vec col_limit;                // first column that the row must not see, by row
+
+  int n() const { return config.plan.tile_kv; }
+  int d() const { return config.problem.head_dim; }
+  int dv() const { return config.problem.head_dim_v; }
+  int warpgroups() const { return config.plan.warpgroups; }
+  std::string type() const { return config.problem.dtype == DataType::f16 ? "f16" : "bf16"; }
+  bool causal() const { return config.problem.mask == Mask::causal; }
+};
+
+// --- ring: stage and phase of a position. stage = position % stages, phase = (position / stages) & 1.
+struct RingSlot {
+  Reg stage, phase;
+};
+RingSlot ring_slot(Kernel& k, const std::string& ring, const Operand& position, int stages);
+// barrier address: base + offset + 8 * stage
+Reg ring_barrier(ForwardContext& f, const std::string& name, const Reg& stage, int offset);
+
+// --- tile scheduling (gen/tile/tile_scheduler.cpp)
+void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles
+void emit_decode_tile(ForwardContext& f);             // tile -> q_block, bh, head, batch, kv_head, blocks
+// Key blocks that rows up to and including `last_row` see: into `out`.
+void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
+
+// --- producer (gen/tile/tile_load.cpp)
+void emit_producer(ForwardContext& f);
+
+// --- consumer
+void emit_qk(ForwardContext& f);                      // tile_product.cpp
+void emit_pv(ForwardContext& f, int lag);
+void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int lag);
+void emit_mask(ForwardContext& f);                    // mask.cpp
+void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp
+void emit_exp_sum(ForwardContext& f);
+void emit_rescale_o(ForwardContext& f);
+void emit_pack_p(ForwardContext& f);
+void emit_epilogue(ForwardContext& f);                // epilogue.cpp
+
+}  // namespace flashptx::gen

@@ -1,0 +1,38 @@
+// The shared-memory map of the forward kernel.
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+
+SharedLayout::SharedLayout(const KernelConfig& config) {
+  const Plan& plan = config.plan;
+  slabs_qk = (config.problem.head_dim + 63) / 64;
+  slabs_v = (config.problem.head_dim_v + 63) / 64;
+  slab_bytes_kv = plan.tile_kv * 128;
+  q_slice_bytes = slabs_qk * slab_bytes_q;
+  k_stage_bytes = slabs_qk * slab_bytes_kv;
+  v_stage_bytes = slabs_v * slab_bytes_kv;
+  int at = 0;
+  auto take = [&at](int bytes) {
+    int here = at;
+    at += bytes;
+    return here;
+  };
+  q = take(plan.q_stages * plan.warpgroups * q_slice_bytes);
+  k = take(plan.kv_stages * k_stage_bytes);
+  v = take(plan.kv_stages * v_stage_bytes);
+  o = plan.o_own_buffer ? take(plan.warpgroups * slabs_v * slab_bytes_q) : q;
+  q_full = take(8 * plan.q_stages * plan.warpgroups);
+  q_empty = take(8 * plan.q_stages * plan.warpgroups);
+  k_full = take(8 * plan.kv_stages);
+  k_empty = take(8 * plan.kv_stages);
+  v_full = take(8 * plan.kv_stages);
+  v_empty = take(8 * plan.kv_stages);
+  if (plan.dynamic_tiles) {
+    tile_full = take(16);
+    tile_empty = take(16);
+    tile_slot = take(8);
+  }
+  end = at;
+}
+
+}  // namespace flashptx::gen

@@ -1,0 +1,175 @@
+// Online softmax in registers (FlashAttention-3 paper, section 3.1), in base 2.
+//
+// With c = softmax_scale * log2(e) and m the row's reference, p = 2^(s*c - m*c) is one fma and one ex2.
+//   mc = clamp(m*c, +-FLT_MAX) is rounded once and is *the* reference: p, alpha and LSE use the same value, so the
+//   rounding is a common factor of the row and cancels. A row without keys has m = -inf, mc = -FLT_MAX, and
+//   every p = 2^(-inf) = 0: no finite stand-in for -inf, no NaN.
+//   `huge`: when some |mc| >= 2^22 the rounding of mc could reach whole powers of two. Then S is re-centred
+//   in place (s - m, s clamped to FLT_MAX) and the offset becomes e = m*c - mc, so that p keeps the reference
+//   mc; beyond |e| > 32 neighbouring scores differ by more than 2^32 and e is dropped. Rare, uniform branch.
+// plain: the reference is the running maximum. lazy: it moves only when a row's maximum has grown by more
+// than 2^lazy_threshold_log2 (exact in the same sense; FlashAttention-4). A warp vote on thread-local
+// maxima decides, so that the shuffles and the rescale sit behind a branch that normal data hardly takes.
+// Measured on an H200 next to wgmma the maximum is the dearest part: max.f32 runs at half rate there.
+#include <cfloat>
+
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+namespace {
+
+constexpr float kHuge = 4194304.0f;  // 2^22: ulp 0.5
+
+// Column elements of row r: i with i/2%2 == r.
+std::vector<Reg> row_elements(ForwardContext& f, int r) {
+  std::vector<Reg> out;
+  for (int i = 0; i < f.s_acc.size(); ++i)
+    if (i / 2 % 2 == r) out.push_back(f.s_acc[i]);
+  return out;
+}
+
+void quad_reduce(Kernel& k, const Reg& value, const Reg& other, bool maximum) {
+  for (int lane_xor : {1, 2}) {
+    k.shfl_sync_bfly_b32(other, value, lane_xor);
+    if (maximum) k.max_ftz_f32(value, value, other);
+    else k.add_ftz_f32(value, value, other);
+  }
+}
+
+// mc = clamp(m * c, +-FLT_MAX)
+void log2_reference(ForwardContext& f, const Reg& mc, const Reg& m) {
+  f.k.mul_f32(mc, m, f.scale_log2);
+  f.k.min_f32(mc, mc, f32_imm(FLT_MAX));
+  f.k.max_f32(mc, mc, f32_imm(-FLT_MAX));
+}
+
+// New reference max(row_max, local) for both rows: exp_offset, alpha (unless first), huge.
+void move_reference(ForwardContext& f, const Vec& local, bool first) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec other = k.f32("other", 2), mc = k.f32("mc", 2), mc_old = k.f32("mc_old", 2);
+    Reg size = k.f32("mc_size"), big = k.pred("is_big"), any = k.pred("any_big"), nonempty = k.pred("nonempty");
+    for (int r = 0; r < 2; ++r) quad_reduce(k, local[r], other[r], true);
+    k.mov_pred(any, 0);
+    for (int r = 0; r < 2; ++r) {
+      if (!first) {
+        log2_reference(f, mc_old[r], f.row_max[r]);
+        k.max_ftz_f32(f.row_max[r], f.row_max[r], local[r]);
+      } else {
+        k.mov_f32(f.row_max[r], local[r]);
+      }
+      log2_reference(f, mc[r], f.row_max[r]);
+      if (!first) {
+        k.sub_f32(f.alpha[r], mc_old[r], mc[r]);
+        k.ex2_approx_ftz_f32(f.alpha[r], f.alpha[r]).note("alpha = 2^(mc_old - mc); 0 for a first maximum");
+        k.mul_ftz_f32(f.row_sum[2 * r], f.row_sum[2 * r], f.alpha[r]);
+        k.mul_ftz_f32(f.row_sum[2 * r + 1], f.row_sum[2 * r + 1], f.alpha[r]);
+      }
+      k.neg_f32(f.exp_offset[r], mc[r]);
+      k.abs_f32(size, mc[r]);
+      k.setp("ge", "f32", big, size, f32_imm(kHuge));
+      k.setp("neu", "f32", nonempty, f.row_max[r], f32_imm(-__builtin_inff()));
+      k.and_pred(big, big, nonempty);
+      k.or_pred(any, any, big);
+    }
+    k.vote_sync_any_pred(f.huge, any);
+  });
+}
+
+// The rare form of one block's arguments: S becomes s - m, the offset m*c - mc.
+void recentre_huge(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.if_(f.huge, [&] {
+    k.scope([&] {
+      Reg m = k.f32("m_finite"), mc = k.f32("mc_again"), size = k.f32("offset_size"), off = k.pred("drop");
+      for (int r = 0; r < 2; ++r) {
+        k.min_f32(m, f.row_max[r], f32_imm(FLT_MAX));
+        k.max_f32(m, m, f32_imm(-FLT_MAX));
+        log2_reference(f, mc, f.row_max[r]);
+        k.neg_f32(mc, mc);
+        k.fma_rn_f32(f.exp_offset[r], m, f.scale_log2, mc).note("m*c - mc, exact");
+        k.abs_f32(size, f.exp_offset[r]);
+        k.setp("gtu", "f32", off, size, f32_imm(32.0f));
+        k.mov_f32(f.exp_offset[r], f32_imm(0.0f)).when(off);
+        for (const Reg& s : row_elements(f, r)) {
+          k.min_f32(s, s, f32_imm(FLT_MAX)).note("an overflowed product counts as the largest score");
+          k.sub_f32(s, s, m);
+        }
+      }
+    });
+  }, "scores fit one fma");
+}
+
+}  // namespace
+
+void emit_mask_max(ForwardContext& f, bool first) {
+  Kernel& k = f.k;
+  emit_mask(f);
+  k.scope([&] {
+    Vec local = k.f32("local_max", 2);
+    for (int r = 0; r < 2; ++r) {
+      std::vector<Reg> s = row_elements(f, r);
+      k.max_ftz_f32(local[r], s[0], s[1]);
+      for (std::size_t i = 2; i < s.size(); ++i) k.max_ftz_f32(local[r], local[r], s[i]);
+    }
+    if (first) {
+      for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
+      move_reference(f, local, true);
+    } else if (f.config.plan.softmax == Softmax::plain) {
+      move_reference(f, local, false);
+    } else {
+      Reg limit = k.f32("grow_limit"), past = k.pred("past_limit"), grown = k.pred("row_grew");
+      for (int r = 0; r < 2; ++r) {
+        k.add_f32(limit, f.row_max[r], f.max_slack);
+        k.setp("gt", "f32", r ? grown : past, local[r], limit);
+      }
+      k.or_pred(past, past, grown);
+      k.vote_sync_any_pred(f.grew, past);
+      k.if_(f.grew, [&] { move_reference(f, local, false); }, "no row's max grew past the threshold");
+    }
+    recentre_huge(f);
+  });
+}
+
+void emit_exp_sum(ForwardContext& f) {
+  Kernel& k = f.k;
+  // Two partial sums a row: four independent add chains a thread.
+  for (int i = 0; i < f.s_acc.size(); ++i) {
+    int r = i / 2 % 2;
+    k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
+    k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
+    k.add_ftz_f32(f.row_sum[2 * r + i % 2], f.row_sum[2 * r + i % 2], f.s_acc[i]);
+  }
+  if (!f.config.plan.pin_exp) return;
+  // ptxas moves the exps behind the wait for P V, which undoes the overlap. A basic-block boundary that
+  // consumes all row sums keeps them in front (measured: +4 to +6 % at head_dim 128).
+  k.scope([&] {
+    Reg total = k.f32("total"), over = k.pred("over"), any = k.pred("any_over");
+    k.add_ftz_f32(total, f.row_sum[0], f.row_sum[1]);
+    k.add_ftz_f32(total, total, f.row_sum[2]);
+    k.add_ftz_f32(total, total, f.row_sum[3]);
+    k.setp("gt", "f32", over, total, f32_imm(FLT_MAX));
+    k.vote_sync_any_pred(any, over);
+    k.if_(any, [&] {
+      for (int i = 0; i < 4; ++i) k.min_f32(f.row_sum[i], f.row_sum[i], f32_imm(FLT_MAX));
+    }, "keeps the exps before this point");
+  });
+}
+
+void emit_rescale_o(ForwardContext& f) {
+  Kernel& k = f.k;
+  auto rescale = [&] {
+    for (int i = 0; i < f.o_acc.size(); ++i)
+      k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
+  };
+  if (f.config.plan.softmax == Softmax::plain) rescale();
+  else k.if_(f.grew, rescale, "the reference did not move");
+}
+
+void emit_pack_p(ForwardContext& f) {
+  // A operand register r of key step t holds S elements 8t + 2r (low half) and 8t + 2r + 1: no shuffle.
+  for (int i = 0; i < f.p.size(); ++i)
+    f.k.cvt_rn_x2_f32(f.type(), f.p[i], f.s_acc[2 * i + 1], f.s_acc[2 * i]);
+}
+
+}  // namespace flashptx::gen

@@ -1,0 +1,188 @@
+// The producer: one elected thread that draws tiles and issues every TMA load.
+//
+// Order inside a tile: K of the last block, the warpgroups' Q slices, then K(j-1) and V(j) downwards: V runs one
+// block behind K, as the consumers' Q K^T runs one ahead of P V. A stage is refilled when all consumer warps
+// have arrived on its `empty` barrier; the first turn falls through because a fresh barrier has completed
+// phase "-1" (parity 1).
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+namespace {
+
+struct Producer {
+  ForwardContext& f;
+  Kernel& k;
+  Reg q_map, k_map, v_map;
+  Reg k_count, v_count, q_count, draw_count;
+  Reg k_row, v_row;  // first key row of the next K and V block
+
+  void map(const Reg& out, const std::string& name) {
+    k.mov_b64(out, symbol(name));
+    k.cvta_param_u64(out, out).note("TMA takes a generic address");
+    k.prefetch_tensormap(out);
+  }
+
+  // One block of K or V into the next stage of its ring.
+  void load_block(const std::string& ring, const Reg& count, const Reg& map, const Reg& row, int tiles,
+                  int slabs, int stage_bytes, int full, int empty) {
+    k.scope([&] {
+      RingSlot slot = ring_slot(k, ring, count, f.config.plan.kv_stages);
+      Reg bar = ring_barrier(f, ring + "_bar", slot.stage, full);
+      Reg parity = k.b32(ring + "_free"), dst = k.b32(ring + "_dst"), column = k.b32(ring + "_column");
+      k.xor_b32(parity, slot.phase, 1);
+      k.wait(ring + "_empty", address(bar, empty - full), parity);
+      k.mbarrier_arrive_expect_tx(address(bar), stage_bytes).note("the whole box, zero fill included");
+      k.mul_lo_u32(dst, slot.stage, stage_bytes);
+      k.add_u32(dst, dst, f.base);
+      k.add_u32(dst, dst, tiles);
+      for (int s = 0; s < slabs; ++s) {
+        k.mov_b32(column, 64 * s);
+        if (s) k.add_u32(dst, dst, f.smem.slab_bytes_kv);
+        k.cp_async_bulk_tensor_load(dst, map, {column, row, f.kv_head, f.batch_index}, address(bar));
+      }
+    });
+    k.add_u32(count, count, 1);
+    k.sub_u32(row, row, f.n()).note("blocks run from the last to the first");
+  }
+  void load_k() {
+    k.comment("K block");
+    load_block("k", k_count, k_map, k_row, f.smem.k, f.smem.slabs_qk, f.smem.k_stage_bytes,
+               f.smem.k_full, f.smem.k_empty);
+  }
+  void load_v() {
+    k.comment("V block");
+    load_block("v", v_count, v_map, v_row, f.smem.v, f.smem.slabs_v, f.smem.v_stage_bytes,
+               f.smem.v_full, f.smem.v_empty);
+  }
+
+  void load_q() {
+    k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
+    k.scope([&] {
+      int wgs = f.warpgroups();
+      RingSlot slot = ring_slot(k, "q", q_count, f.config.plan.q_stages);
+      Reg bar = k.b32("q_bar"), parity = k.b32("q_free"), dst = k.b32("q_dst"), column = k.b32("q_column");
+      Reg row = k.b32("q_row");
+      k.xor_b32(parity, slot.phase, 1);
+      k.mad_lo_u32(bar, slot.stage, 8 * wgs, f.base);
+      k.mad_lo_u32(dst, slot.stage, wgs * f.smem.q_slice_bytes, f.base);
+      if (f.smem.q) k.add_u32(dst, dst, f.smem.q);
+      k.mov_b32(row, f.q_row0);
+      for (int w = 0; w < wgs; ++w) {
+        k.wait("q_empty", address(bar, f.smem.q_empty + 8 * w), parity);
+        k.mbarrier_arrive_expect_tx(address(bar, f.smem.q_full + 8 * w), f.smem.q_slice_bytes);
+        for (int s = 0; s < f.smem.slabs_qk; ++s) {
+          k.mov_b32(column, 64 * s);
+          if (w || s) k.add_u32(dst, dst, f.smem.slab_bytes_q);
+          k.cp_async_bulk_tensor_load(dst, q_map, {column, row, f.head, f.batch_index},
+                                      address(bar, f.smem.q_full + 8 * w));
+        }
+        if (w + 1 < wgs) k.add_u32(row, row, 64);
+      }
+    });
+    k.add_u32(q_count, q_count, 1);
+  }
+
+  // Draws the CTA's next tile and hands it to the consumers.
+  void draw_next(const Reg& counter) {
+    k.comment("next tile: drawn from the counter, published in a slot of two");
+    k.scope([&] {
+      RingSlot slot = ring_slot(k, "draw", draw_count, 2);
+      Reg bar = ring_barrier(f, "draw_bar", slot.stage, f.smem.tile_full);
+      Reg parity = k.b32("draw_free"), at = k.b32("slot_address"), ctas = k.b32("ctas");
+      k.atom_global_add_u32(f.tile, address(counter), 1);
+      k.mov_b32(ctas, special("nctaid.x"));
+      k.add_u32(f.tile, f.tile, ctas).note("the first gridDim tiles are taken by ctaid");
+      k.xor_b32(parity, slot.phase, 1);
+      k.wait("tile_empty", address(bar, f.smem.tile_empty - f.smem.tile_full), parity);
+      k.shl_b32(at, slot.stage, 2);
+      k.add_u32(at, at, f.base);
+      k.st_shared_u32(address(at, f.smem.tile_slot), f.tile);
+      k.mbarrier_arrive(address(bar)).note("release: the slot is readable");
+    });
+    k.add_u32(draw_count, draw_count, 1);
+  }
+
+  // Last CTA out sets the counter back to zero for the next launch.
+  void reset_counter(const Reg& counter) {
+    k.comment("the last CTA to leave clears the counter for the next launch");
+    k.scope([&] {
+      Reg left = k.b32("left"), ctas = k.b32("ctas_in_grid"), last = k.pred("is_last");
+      k.fence_acq_rel_gpu();
+      k.atom_global_add_u32(left, address(counter, 4), 1);
+      k.mov_b32(ctas, special("nctaid.x"));
+      k.sub_u32(ctas, ctas, 1);
+      k.setp("eq", "u32", last, left, ctas);
+      k.st_global_u32(address(counter), 0).when(last);
+      k.st_global_u32(address(counter, 4), 0).when(last);
+    });
+  }
+};
+
+}  // namespace
+
+void emit_producer(ForwardContext& f) {
+  Kernel& k = f.k;
+  bool dynamic = f.config.plan.dynamic_tiles;
+  Producer p{f, k, k.b64("q_map_at"), k.b64("k_map_at"), k.b64("v_map_at"), k.b32("k_count"),
+             k.b32("v_count"), k.b32("q_count"), {}, k.b32("k_row"), k.b32("v_row")};
+  f.tile = k.b32("tile");
+  f.q_block = k.b32("q_block");
+  f.bh = k.b32("bh");
+  f.head = k.b32("head");
+  f.batch_index = k.b32("batch_index");
+  f.kv_head = k.b32("kv_head");
+  f.q_row0 = k.b32("q_row0");
+  f.blocks = k.b32("blocks");
+  Reg counter;
+  p.map(p.q_map, "q_map");
+  p.map(p.k_map, "k_map");
+  p.map(p.v_map, "v_map");
+  k.mov_b32(p.k_count, 0);
+  k.mov_b32(p.v_count, 0);
+  k.mov_b32(p.q_count, 0);
+  if (dynamic) {
+    counter = k.b64("counter");
+    p.draw_count = k.b32("draw_count");
+    k.ld_param_u64(counter, "tile_counter");
+    k.emit("cvta.to.global.u64", {counter, counter}, Location::current());
+    k.mov_b32(p.draw_count, 0);
+  }
+  k.mov_b32(f.tile, special("ctaid.x"));
+  k.loop("producer tile", [&] {
+    emit_decode_tile(f);
+    Reg some = k.pred("has_blocks"), more = k.pred("more_blocks"), again = k.pred("more_tiles");
+    Reg left = k.b32("blocks_left");
+    k.sub_u32(left, f.blocks, 1);
+    k.mul_lo_u32(p.k_row, left, f.n());
+    k.mov_b32(p.v_row, p.k_row);
+    k.setp("ne", "u32", some, f.blocks, 0);
+    k.if_(some, [&] { p.load_k(); }, "no key is visible to any row of the tile");
+    p.load_q();
+    k.if_(some, [&] {
+      k.setp("ne", "u32", more, left, 0);
+      k.if_(more, [&] {
+        k.loop("producer block", [&] {
+          p.load_k();
+          p.load_v();
+          k.sub_u32(left, left, 1);
+          k.setp("ne", "u32", more, left, 0);
+          return more;
+        });
+      });
+      if (dynamic) p.draw_next(counter);
+      p.load_v();
+    });
+    if (dynamic) {
+      k.unless(some, [&] { p.draw_next(counter); });
+    } else {
+      Reg ctas = k.b32("grid_ctas");
+      k.mov_b32(ctas, special("nctaid.x"));
+      k.add_u32(f.tile, f.tile, ctas);
+    }
+    k.setp("lt", "u32", again, f.tile, f.tiles);
+    return again;
+  });
+  if (dynamic) p.reset_counter(counter);
+}
+
+}  // namespace flashptx::gen

@@ -1,0 +1,94 @@
+// The two products of attention on the tensor cores: S = Q K^T (both operands in shared memory) and
+// O += P V (P in registers, V read with the transposition flag, since its rows are keys).
+//
+// Descriptors (PTX ISA, wgmma matrix descriptor): low word = address >> 4 | LBO >> 4 << 16, high word = SBO
+// 1024 B and 128-byte swizzle. Along K inside a 128-byte slab a step of 16 elements is +32 B = +2; V is
+// MN-major: 16 keys are +2048 B = +128, the next 64 columns of V lie one slab (LBO) away.
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+namespace {
+
+constexpr int kDescriptorHigh = 0x40000040;
+
+// {low, high} with low = (base + offset + stage * stage_bytes) >> 4, LBO in bits 16..29.
+Reg descriptor(ForwardContext& f, const std::string& name, const Operand& stage, int stage_bytes,
+               int offset, int lbo_bytes) {
+  Kernel& k = f.k;
+  Reg low = k.b32(name + "_low"), high = k.b32(name + "_high"), desc = k.b64(name + "_desc");
+  k.mad_lo_u32(low, stage, stage_bytes, f.base);
+  if (offset) k.add_u32(low, low, offset);
+  k.shr_u32(low, low, 4);
+  if (lbo_bytes) k.or_b32(low, low, hex(static_cast<std::uint64_t>(lbo_bytes / 16) << 16));
+  k.mov_b32(high, hex(kDescriptorHigh));
+  k.mov_b64(desc, low, high);
+  return desc;
+}
+
+}  // namespace
+
+void emit_qk(ForwardContext& f) {
+  Kernel& k = f.k;
+  const SharedLayout& m = f.smem;
+  k.scope([&] {
+    RingSlot slot = ring_slot(k, "k", f.kv_count, f.config.plan.kv_stages);
+    RingSlot q = ring_slot(k, "q", f.q_count, f.config.plan.q_stages);
+    Reg q_slice = k.b32("q_slice");
+    k.mad_lo_u32(q_slice, q.stage, f.warpgroups(), f.warpgroup);
+    Reg q_desc = descriptor(f, "q", q_slice, m.q_slice_bytes, m.q, 0);
+    Reg k_desc = descriptor(f, "k", slot.stage, m.k_stage_bytes, m.k, 0);
+    Reg a = k.b64("q_step"), b = k.b64("k_step");
+    k.wgmma_fence();
+    for (int step = 0; step < f.d() / 16; ++step) {
+      int slab = step / 4, in_slab = step % 4;
+      if (step) {
+        k.add_s64(a, q_desc, (slab * m.slab_bytes_q + in_slab * 32) / 16);
+        k.add_s64(b, k_desc, (slab * m.slab_bytes_kv + in_slab * 32) / 16);
+      }
+      k.wgmma_ss_16(f.type(), f.n(), f.s_acc.all(), step ? a : q_desc, step ? b : k_desc, step ? 1 : 0, 0,
+                    0);
+    }
+    k.wgmma_commit_group();
+  });
+}
+
+void emit_pv(ForwardContext& f, int lag) {
+  Kernel& k = f.k;
+  const SharedLayout& m = f.smem;
+  k.scope([&] {
+    Reg position = f.kv_count;
+    if (lag) {
+      position = k.b32("v_count");
+      k.sub_u32(position, f.kv_count, lag);
+    }
+    RingSlot slot = ring_slot(k, "v", position, f.config.plan.kv_stages);
+    Reg bar = ring_barrier(f, "v_bar", slot.stage, 0);
+    k.wait("v_full", address(bar, m.v_full), slot.phase);
+    Reg v_desc = descriptor(f, "v", slot.stage, m.v_stage_bytes, m.v, m.slab_bytes_kv);
+    Reg b = k.b64("v_step");
+    k.wgmma_fence().note("again: the wait loop above is a branch (ptxas C7519)");
+    for (int step = 0; step < f.n() / 16; ++step) {
+      if (step) k.add_s64(b, v_desc, step * 2048 / 16);
+      k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), step ? b : v_desc,
+                    step ? Operand(1) : Operand(f.o_keep), 1);
+    }
+    k.wgmma_commit_group();
+    k.mov_pred(f.o_keep, 1);
+  });
+}
+
+void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int lag) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg position = f.kv_count;
+    if (lag) {
+      position = k.b32(ring + "_count");
+      k.sub_u32(position, f.kv_count, lag);
+    }
+    RingSlot slot = ring_slot(k, ring, position, f.config.plan.kv_stages);
+    Reg bar = ring_barrier(f, ring + "_bar", slot.stage, 0);
+    k.mbarrier_arrive(address(bar, empty_offset)).when(f.is_lane0).note("one arrival a warp");
+  });
+}
+
+}  // namespace flashptx::gen
