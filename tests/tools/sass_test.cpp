@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support.h"
 #include "tools/flashptx/sass.h"
 
 using namespace flashptx::sass;
@@ -139,10 +140,7 @@ TEST_SUITE("tools/sass") {
 
   TEST_CASE("the installed programs: a loop of four exps is found with its PTX lines") {
     const Tools tools = find_tools();
-    if (tools.ptxas.empty() || !tools.has_lines) {
-      MESSAGE("skipped: " << tools.how_to_get);
-      return;
-    }
+    if (tools.ptxas.empty() || !tools.has_lines) FLASHPTX_SKIP(tools.how_to_get);
     const std::string ptx =
         ".version 8.0\n.target sm_90a\n.address_size 64\n"
         ".visible .entry k(.param .u64 out, .param .u32 n)\n{\n.reg .f32 %x;\n.reg .u32 %i, %n;\n.reg .u64 %o;\n.reg .pred %p;\n"

@@ -26,16 +26,19 @@ bool read_file(const std::string& path, std::string* text) {
   return true;
 }
 
-// A file, else a kernel that stands in ptx/ or ptx/units/.
-bool find_ptx(const std::string& input, std::string* text) {
+// A file, else a kernel that stands in ptx/ or ptx/units/, else the name of any kernel that the generator can emit.
+std::string find_ptx(const std::string& input) {
+  std::string text, error;
   for (const std::string& path : {input, "ptx/" + input + ".ptx", "ptx/units/" + input + ".ptx"})
-    if (read_file(path, text)) return true;
-  return false;
+    if (read_file(path, &text)) return text;
+  KernelConfig config;
+  if (!KernelConfig::parse(input, &config, &error))
+    throw std::runtime_error("no such file, and no kernel name: " + input + " (" + error + ")");
+  return emit(config).text;
 }
 
 void run_sass(const SassOptions& o) {
-  std::string text;
-  if (!find_ptx(o.input, &text)) throw CLI::ValidationError("sass", "no such file or kernel: " + o.input);
+  const std::string text = find_ptx(o.input);
   const sass::Tools tools = sass::find_tools();
   const bool cubin = text.rfind("\x7f" "ELF", 0) == 0;
   sass::Assembled a;
@@ -56,14 +59,14 @@ void run_sass(const SassOptions& o) {
 void add_sass(CLI::App& app) {
   auto options = std::make_shared<SassOptions>();
   CLI::App* c = app.add_subcommand("sass", "Machine code of a kernel: control bits, counts a loop, what lies under each wgmma");
-  c->add_option("kernel", options->input, "A .ptx file, a .cubin, or the name of a kernel in ptx/")->required();
+  c->add_option("kernel", options->input, "A .ptx file, a .cubin, or a kernel's name")->required();
   c->add_option("--entry", options->entry, "Only this entry point");
   c->add_flag("--listing", options->listing, "Every instruction with control bits and PTX line");
   c->add_flag("--json", options->json, "Everything, for programs");
   c->callback([options] {
     try {
       run_sass(*options);
-    } catch (const std::runtime_error& e) {
+    } catch (const std::exception& e) {
       std::cerr << "flashptx sass: " << e.what() << "\n";
       throw CLI::RuntimeError(1);
     }
