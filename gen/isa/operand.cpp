@@ -57,7 +57,9 @@ Operand hex(std::uint64_t v) {
 }
 
 Operand symbol(const std::string& name) {
-  return Operand(Operand::Kind::symbol, RegType::b64, name);
+  Operand o(Operand::Kind::symbol, RegType::b64, name);
+  o.base_symbol = name.substr(0, name.find('+'));
+  return o;
 }
 Operand special(const std::string& name, RegType t) {
   return Operand(Operand::Kind::special, t, "%" + name);
@@ -69,7 +71,11 @@ Operand address(const Operand& base, std::int64_t offset) {
     throw Error("address base must be a register or a symbol, got " + base.text);
   std::string s = "[" + base.text;
   if (offset) s += (offset > 0 ? "+" : "") + std::to_string(offset);
-  return Operand(Operand::Kind::address, base.type, s + "]");
+  Operand o(Operand::Kind::address, base.type, s + "]");
+  o.regs = base.regs;
+  o.base_symbol = base.base_symbol;
+  o.offset = offset;
+  return o;
 }
 
 Operand tensor_address(const Reg& map, const std::vector<Operand>& coords) {
@@ -77,12 +83,46 @@ Operand tensor_address(const Reg& map, const std::vector<Operand>& coords) {
   if (coords.empty() || coords.size() > 5)
     throw Error("a tensor address takes 1 to 5 coordinates, got " + std::to_string(coords.size()));
   std::string s = "[%" + map.name + ", {";
-  for (std::size_t i = 0; i < coords.size(); ++i) s += (i ? ", " : "") + coords[i].text;
-  return Operand(Operand::Kind::address, RegType::b64, s + "}]");
+  std::vector<Reg> named{map};
+  for (std::size_t i = 0; i < coords.size(); ++i) {
+    const Operand& c = coords[i];
+    bool reg32 = c.kind == Operand::Kind::reg && c.type == RegType::b32;
+    if (!reg32 && c.kind != Operand::Kind::imm)
+      throw Error("tensor coordinate " + std::to_string(i) + " must be b32 or a constant, got " + c.text);
+    s += (i ? ", " : "") + c.text;
+    named.insert(named.end(), c.regs.begin(), c.regs.end());
+  }
+  Operand o(Operand::Kind::address, RegType::b64, s + "}]");
+  o.regs = named;
+  o.coordinates = static_cast<int>(coords.size());
+  return o;
 }
 
 Operand pred_pair(const Operand& first, const Reg& predicate) {
-  return Operand(Operand::Kind::symbol, RegType::pred, first.text + "|%" + predicate.name);
+  if (predicate.type != RegType::pred) throw Error("%" + predicate.name + " must be a predicate");
+  Operand o(Operand::Kind::symbol, RegType::pred, first.text + "|%" + predicate.name);
+  o.regs = first.regs;
+  o.regs.push_back(predicate);
+  return o;
+}
+
+int special_width(const std::string& name) {
+  static const char* const k64[] = {"clock64", "globaltimer", "gridid"};
+  static const char* const k32[] = {
+      "laneid", "warpid", "nwarpid", "smid", "nsmid", "clock", "clock_hi", "globaltimer_lo",
+      "globaltimer_hi", "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
+      "cluster_ctarank", "cluster_nctarank", "total_smem_size", "dynamic_smem_size",
+      "aggr_smem_size"};
+  static const char* const kDim3[] = {"tid",       "ntid",       "ctaid",         "nctaid",
+                                      "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid"};
+  for (const char* n : k64)
+    if (name == n) return 64;
+  for (const char* n : k32)
+    if (name == n) return 32;
+  for (const char* n : kDim3)
+    for (const char* axis : {".x", ".y", ".z"})
+      if (name == std::string(n) + axis) return 32;
+  return 0;
 }
 
 }  // namespace flashptx::gen

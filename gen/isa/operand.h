@@ -42,7 +42,7 @@ class Operand {
  public:
   enum class Kind { reg, imm, fimm, address, list, symbol, special, sink };
   // Conversions are implicit by design: instructions read like PTX.
-  Operand(const Reg& r) : kind(Kind::reg), type(r.type), text("%" + r.name) {}
+  Operand(const Reg& r) : kind(Kind::reg), type(r.type), text("%" + r.name), regs{r} {}
   Operand(int v) : Operand(static_cast<std::int64_t>(v)) {}
   Operand(unsigned v) : Operand(static_cast<std::int64_t>(v)) {}
   Operand(std::int64_t v) : kind(Kind::imm), imm(v), text(std::to_string(v)) {}
@@ -50,10 +50,13 @@ class Operand {
   Operand(Kind k, RegType t, std::string s) : kind(k), type(t), text(std::move(s)) {}
 
   Kind kind;
-  RegType type = RegType::b32;  // of reg, special and list
+  RegType type = RegType::b32;  // of reg, special and list; of an address: of its base
   std::int64_t imm = 0;
   std::string text;
-  std::vector<Reg> regs;  // of a list
+  std::vector<Reg> regs;     // every register that it names: of a list, an address, a pair too
+  std::string base_symbol;   // a symbol, or the symbol that an address starts from
+  std::int64_t offset = 0;   // of an address, in bytes
+  int coordinates = 0;       // of a tensor address
 };
 
 Operand f32_imm(float v);                                      // 0f3F800000
@@ -64,5 +67,8 @@ Operand sink();                                                // _
 Operand address(const Operand& base, std::int64_t offset = 0);  // [%r+16], [param]
 Operand tensor_address(const Reg& map, const std::vector<Operand>& coords);  // [%map, {%c0, %c1}]
 Operand pred_pair(const Operand& first, const Reg& predicate);  // _|%p
+
+// Width of a special register (32 or 64) by its name without % ("tid.x", "clock64"); 0 if there is none.
+int special_width(const std::string& name);
 
 }  // namespace flashptx::gen

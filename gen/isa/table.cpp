@@ -1,4 +1,4 @@
-// The instruction table and the matcher over it. ptxas judges the spellings in tests/gen/isa.
+// The matcher over the instruction table. ptxas judges the rows' spellings in tests/gen/isa_forms.cpp.
 #include "gen/isa/table.h"
 
 #include <cstring>
@@ -6,157 +6,6 @@
 
 namespace flashptx::gen {
 namespace {
-
-#define A true   // needs sm_90a
-#define G false  // plain sm_90
-
-const std::vector<Form> kForms = {
-    // -- movement and integer arithmetic (PTX ISA 9.7.1, 9.7.4, 9.7.8, 9.7.9)
-    {"mov{.b32|.u32}", "b32 b32|imm|spec|sym", 10, G, "mov"},
-    {"mov.b32", "b32 b16[2]", 10, G, "mov"},
-    {"mov.b32", "b32|f32 b32|f32|imm", 10, G, "mov"},
-    {"mov.b32", "b16[2] b32", 10, G, "mov"},
-    {"mov{.b64|.u64}", "b64 b64|imm|spec|sym", 10, G, "mov"},
-    {"mov.b64", "b64 b32[2]", 10, G, "mov"},
-    {"mov.b64", "b32[2] b64", 10, G, "mov"},
-    {"mov.b16", "b16 b16|imm", 10, G, "mov"},
-    {"mov.f32", "f32 f32|fimm", 10, G, "mov"},
-    {"mov.pred", "pred pred|imm", 10, G, "mov"},
-    {"add{.u32|.s32}", "b32 b32|spec b32|imm", 10, G, "add"},
-    {"sub{.u32|.s32}", "b32 b32|imm b32|imm", 10, G, "sub"},
-    {"mul.lo{.u32|.s32}", "b32 b32|spec b32|imm|spec", 10, G, "mul"},
-    {"mul.hi{.u32|.s32}", "b32 b32 b32|imm", 10, G, "mul"},
-    {"mul.wide{.u32|.s32}", "b64 b32 b32|imm", 10, G, "mul"},
-    {"mad.lo{.u32|.s32}", "b32 b32|spec b32|imm|spec b32|imm|spec", 10, G, "mad"},
-    {"mad.wide{.u32|.s32}", "b64 b32 b32|imm b64", 10, G, "mad"},
-    {"div{.u32|.s32}", "b32 b32 b32|imm", 10, G, "div"},
-    {"rem{.u32|.s32}", "b32 b32 b32|imm", 10, G, "rem"},
-    {"min{.u32|.s32}", "b32 b32 b32|imm", 10, G, "min"},
-    {"max{.u32|.s32}", "b32 b32 b32|imm", 10, G, "max"},
-    {"add{.u64|.s64}", "b64 b64 b64|imm", 10, G, "add"},
-    {"sub{.u64|.s64}", "b64 b64 b64|imm", 10, G, "sub"},
-    {"mul.lo{.u64|.s64}", "b64 b64 b64|imm", 10, G, "mul"},
-    {"{and|or|xor}.b32", "b32 b32|spec b32|imm", 10, G, "logic"},
-    {"{and|or|xor}.b64", "b64 b64 b64|imm", 10, G, "logic"},
-    {"{and|or|xor}.pred", "pred pred pred|imm", 10, G, "logic"},
-    {"not.b32", "b32 b32", 10, G, "logic"},
-    {"not.pred", "pred pred", 10, G, "logic"},
-    {"lop3.b32", "b32 b32 b32|imm b32|imm imm", 43, G, "lop3"},
-    {"shl.b32", "b32 b32|spec b32|imm", 10, G, "shl"},
-    {"shl.b64", "b64 b64 b32|imm", 10, G, "shl"},
-    {"shr{.u32|.s32|.b32}", "b32 b32|spec b32|imm", 10, G, "shr"},
-    {"shr{.u64|.s64|.b64}", "b64 b64 b32|imm", 10, G, "shr"},
-    {"prmt.b32", "b32 b32 b32|imm b32|imm", 20, G, "prmt"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.u32|.s32}", "pred b32|spec b32|imm|spec", 10, G, "setp"},
-    {"setp{.eq|.ne}.b32", "pred b32 b32|imm", 10, G, "setp"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.u64|.s64}", "pred b64 b64|imm", 10, G, "setp"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu}{.ftz|}.f32",
-     "pred f32 f32|fimm", 10, G, "setp"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.and|.or|.xor}{.u32|.s32}", "pred b32|spec b32|imm pred", 10, G,
-     "setp"},
-    {"selp.b32", "b32|f32 b32|f32|imm b32|f32|imm pred", 10, G, "selp"},
-    {"selp.f32", "f32 f32|fimm f32|fimm pred", 10, G, "selp"},
-    {"selp.b64", "b64 b64|imm b64|imm pred", 10, G, "selp"},
-    // -- floating point (9.7.3)
-    {"{add|sub|mul}{.rn|}{.ftz|}.f32", "f32 f32|fimm f32|fimm", 10, G, "add"},
-    {"fma.rn{.ftz|}.f32", "f32 f32|fimm f32|fimm f32|fimm", 20, G, "fma"},
-    {"{max|min}{.ftz|}{.NaN|}.f32", "f32 f32|fimm f32|fimm", 70, G, "max"},
-    {"{neg|abs}{.ftz|}.f32", "f32 f32", 10, G, "neg"},
-    {"{ex2|lg2}.approx{.ftz|}.f32", "f32 f32", 10, G, "ex2"},
-    {"{rcp|rsqrt}.approx{.ftz|}.f32", "f32 f32", 10, G, "rcp"},
-    {"tanh.approx.f32", "f32 f32", 70, G, "tanh"},
-    {"cvt.rn.f32{.u32|.s32}", "f32 b32", 10, G, "cvt"},
-    {"cvt.rn{.bf16x2|.f16x2}.f32", "b32 f32 f32", 70, G, "cvt"},
-    {"cvt.u64.u32", "b64 b32|spec", 10, G, "cvt"},
-    {"cvt.s64.s32", "b64 b32", 10, G, "cvt"},
-    {"cvt.u32.u64", "b32 b64", 10, G, "cvt"},
-    {"cvta.param.u64", "b64 b64", 77, G, "cvta"},
-    {"cvta.to.global.u64", "b64 b64", 20, G, "cvta"},
-    // -- memory (9.7.9)
-    {"ld.param{.u32|.s32|.b32}", "b32 mem", 10, G, "ld"},
-    {"ld.param.f32", "f32 mem", 10, G, "ld"},
-    {"ld.param{.u64|.s64|.b64}", "b64 mem", 10, G, "ld"},
-    {"ld.global{.u32|.b32}", "b32 mem", 10, G, "ld"},
-    {"ld.global{.nc|}.f32", "f32 mem", 20, G, "ld"},
-    {"st.global{.u32|.b32}", "mem b32|f32|imm", 10, G, "st"},
-    {"st.global.f32", "mem f32|fimm", 10, G, "st"},
-    {"st.global{.u64|.b64}", "mem b64", 10, G, "st"},
-    {"st.global.v2{.b32|.u32}", "mem b32[2]", 10, G, "st"},
-    {"st.global.v4{.b32|.u32}", "mem b32[4]", 10, G, "st"},
-    {"ld.shared{::cta|}{.u32|.b32}", "b32 mem", 10, G, "ld"},
-    {"ld.shared{::cta|}.f32", "f32 mem", 10, G, "ld"},
-    {"st.shared{::cta|}{.u32|.b32}", "mem b32|imm", 10, G, "st"},
-    {"st.shared{::cta|}.f32", "mem f32", 10, G, "st"},
-    {"st.shared{::cta|}.v4{.u32|.b32}", "mem b32[4]", 10, G, "st"},
-    {"atom.global{.relaxed.gpu|}.add.u32", "b32 mem b32|imm", 60, G, "atom"},
-    {"atom.global{.relaxed.gpu|}.exch.b32", "b32 mem b32|imm", 60, G, "atom"},
-    {"red.global{.relaxed.gpu|}.add.u32", "mem b32|imm", 60, G, "red"},
-    {"ldmatrix.sync.aligned.m8n8.x4{.trans|}.shared{::cta|}.b16", "b32[4] mem", 65, G, "ldmatrix"},
-    {"stmatrix.sync.aligned.m8n8.x4{.trans|}.shared{::cta|}.b16", "mem b32[4]", 78, G, "stmatrix"},
-    {"stmatrix.sync.aligned.m8n8.x2{.trans|}.shared{::cta|}.b16", "mem b32[2]", 78, G, "stmatrix"},
-    // -- warps (9.7.9.6, 9.7.13)
-    {"shfl.sync{.bfly|.idx|.up|.down}.b32", "b32|f32 b32|f32 b32|imm imm imm|b32", 60, G, "shfl"},
-    {"vote.sync{.any|.all}.pred", "pred pred imm|b32", 60, G, "vote"},
-    {"vote.sync.ballot.b32", "b32 pred imm|b32", 60, G, "vote"},
-    {"elect.sync", "sym imm|b32", 80, G, "elect"},
-    {"bar{.sync|.arrive}", "imm|b32 ?imm|b32", 10, G, "bar"},
-    {"bar.warp.sync", "imm|b32", 60, G, "bar"},
-    {"setmaxnreg{.inc|.dec}.sync.aligned.u32", "imm", 80, A, "setmaxnreg"},
-    // -- mbarrier (9.7.13.15)
-    {"mbarrier.init.shared::cta.b64", "mem imm|b32", 78, G, "mbarrier.init"},
-    {"mbarrier.inval.shared::cta.b64", "mem", 78, G, "mbarrier.inval"},
-    {"mbarrier.arrive{.release.cta|}.shared::cta.b64", "sink mem ?imm|b32", 80, G, "mbarrier.arrive"},
-    {"mbarrier.arrive{.release.cluster|}.shared::cluster.b64", "sink mem ?imm|b32", 80, G,
-     "mbarrier.arrive"},
-    {"mbarrier.arrive.expect_tx{.release.cta|}.shared::cta.b64", "sink mem imm|b32", 80, G,
-     "mbarrier.arrive"},
-    {"mbarrier.try_wait.parity{.acquire.cta|.acquire.cluster|}.shared::cta.b64",
-     "pred mem imm|b32 ?imm|b32", 78, G, "mbarrier.try_wait"},
-    {"mbarrier.test_wait.parity.shared::cta.b64", "pred mem imm|b32", 78, G, "mbarrier.test_wait"},
-    {"mapa.shared::cluster.u32", "b32 b32 b32|imm", 78, G, "mapa"},
-    {"fence.mbarrier_init.release.cluster", "", 80, G, "fence"},
-    {"fence.proxy.async{.shared::cta|.global|}", "", 80, G, "fence"},
-    {"fence.acq_rel{.cta|.gpu|.sys|.cluster}", "", 60, G, "fence"},
-    {"barrier.cluster.arrive{.release|.relaxed|}.aligned", "", 78, G, "barrier.cluster"},
-    {"barrier.cluster.wait{.acquire|}.aligned", "", 78, G, "barrier.cluster"},
-    // -- bulk and tensor copies (9.7.9.25)
-    {"cp.async.bulk.tensor{.1d|.2d|.3d|.4d|.5d}.shared::cluster.global.mbarrier::complete_tx::bytes",
-     "mem mem mem", 80, G, "cp.async.bulk.tensor"},
-    {"cp.async.bulk.tensor{.1d|.2d|.3d|.4d|.5d}.shared::cluster.global.mbarrier::complete_tx::bytes."
-     "L2::cache_hint",
-     "mem mem mem b64|imm", 80, G, "cp.async.bulk.tensor"},
-    {"cp.async.bulk.tensor{.1d|.2d|.3d|.4d|.5d}.shared::cluster.global.mbarrier::complete_tx::bytes."
-     "multicast::cluster",
-     "mem mem mem b16", 80, A, "cp.async.bulk.tensor"},
-    {"cp.async.bulk.tensor{.1d|.2d|.3d|.4d|.5d}.shared::cluster.global.mbarrier::complete_tx::bytes."
-     "multicast::cluster.L2::cache_hint",
-     "mem mem mem b16 b64|imm", 80, A, "cp.async.bulk.tensor"},
-    {"cp.async.bulk.tensor{.1d|.2d|.3d|.4d|.5d}.global.shared::cta.bulk_group", "mem mem", 80, G,
-     "cp.async.bulk.tensor"},
-    {"cp.async.bulk.commit_group", "", 80, G, "cp.async.bulk.commit_group"},
-    {"cp.async.bulk.wait_group{.read|}", "imm", 80, G, "cp.async.bulk.wait_group"},
-    {"prefetch.tensormap", "mem", 80, G, "prefetch"},
-    // -- wgmma (9.7.15)
-    {"wgmma.fence.sync.aligned", "", 80, A, "wgmma.fence"},
-    {"wgmma.commit_group.sync.aligned", "", 80, A, "wgmma.commit_group"},
-    {"wgmma.wait_group.sync.aligned", "imm", 80, A, "wgmma.wait_group"},
-    {"wgmma.mma_async.sync.aligned.m64n<N>k16.f32{.bf16.bf16|.f16.f16}",
-     "f32[] b64 b64 pred|imm imm imm imm imm", 80, A, "wgmma.mma_async"},
-    {"wgmma.mma_async.sync.aligned.m64n<N>k16.f32{.bf16.bf16|.f16.f16}",
-     "f32[] b32[4] b64 pred|imm imm imm imm", 80, A, "wgmma.mma_async"},
-    {"wgmma.mma_async.sync.aligned.m64n<N>k32.f32{.e4m3.e4m3|.e4m3.e5m2|.e5m2.e4m3|.e5m2.e5m2}",
-     "f32[] b64 b64 pred|imm imm imm", 80, A, "wgmma.mma_async"},
-    {"wgmma.mma_async.sync.aligned.m64n<N>k32.f32{.e4m3.e4m3|.e4m3.e5m2|.e5m2.e4m3|.e5m2.e5m2}",
-     "f32[] b32[4] b64 pred|imm imm imm", 80, A, "wgmma.mma_async"},
-    // -- control, time, dependent launch (9.7.12, 9.7.13.13, 9.7.19)
-    {"bra{.uni|}", "sym", 10, G, "bra"},
-    {"ret", "", 10, G, "ret"},
-    {"trap", "", 10, G, "trap"},
-    {"nanosleep.u32", "imm|b32", 63, G, "nanosleep"},
-    {"griddepcontrol{.wait|.launch_dependents}", "", 78, G, "griddepcontrol"},
-};
-#undef A
-#undef G
 
 void expand(const std::string& pattern, std::string done, std::vector<std::string>* out) {
   auto open = pattern.find('{');
@@ -176,6 +25,25 @@ void expand(const std::string& pattern, std::string done, std::vector<std::strin
   }
 }
 
+// Does the pattern, alternatives in braces, spell exactly this opcode?
+bool spells(const char* pattern, const char* opcode) {
+  while (*pattern && *pattern != '{') {
+    if (*pattern != *opcode) return false;
+    ++pattern;
+    ++opcode;
+  }
+  if (!*pattern) return !*opcode;
+  const char* close = std::strchr(pattern, '}');
+  for (const char* from = pattern + 1; from <= close;) {
+    const char* to = from;
+    while (*to != '|' && *to != '}') ++to;
+    auto length = static_cast<std::size_t>(to - from);
+    if (std::strncmp(opcode, from, length) == 0 && spells(close + 1, opcode + length)) return true;
+    from = to + 1;
+  }
+  return false;
+}
+
 std::vector<std::string> split(const std::string& s, char sep) {
   std::vector<std::string> out;
   std::size_t from = 0;
@@ -188,83 +56,165 @@ std::vector<std::string> split(const std::string& s, char sep) {
   return out;
 }
 
+OperandKind parse_kind(const std::string& text) {
+  OperandKind k;
+  auto colon = text.find(':');
+  k.base = text.substr(0, colon);
+  if (colon == std::string::npos) return k;
+  std::string rest = text.substr(colon + 1);
+  auto equals = rest.find('=');
+  if (equals == std::string::npos) {
+    k.alignment = std::stoi(rest);
+    return k;
+  }
+  k.name = rest.substr(0, equals);
+  for (char& c : k.name) c = c == '_' ? ' ' : c;
+  k.ranged = true;
+  k.low = std::stol(rest.substr(equals + 1));
+  k.high = std::stol(rest.substr(rest.find("..") + 2));
+  auto slash = rest.find('/');
+  if (slash != std::string::npos) k.step = std::stol(rest.substr(slash + 1));
+  return k;
+}
+
+struct Signature {
+  std::vector<std::vector<OperandKind>> kinds;
+  std::vector<std::string> texts;  // as in the table, without ranges, for refusals
+  std::size_t required = 0;
+};
+
+Signature parse_signature(const Form& form) {
+  Signature s;
+  for (std::string text : split(form.operands, ' ')) {
+    if (text[0] == '?') text = text.substr(1);
+    else s.required = s.kinds.size() + 1;
+    std::vector<OperandKind> alternatives;
+    std::string shown;
+    for (const std::string& one : split(text, '|')) {
+      alternatives.push_back(parse_kind(one));
+      shown += (shown.empty() ? "" : "|") + alternatives.back().base;
+    }
+    s.kinds.push_back(alternatives);
+    s.texts.push_back(shown);
+  }
+  return s;
+}
+
+bool list_fits(const std::string& kind, const Operand& o) {
+  auto bracket = kind.find('[');
+  if (o.kind != Operand::Kind::list || o.regs.empty()) return false;
+  std::string count = kind.substr(bracket + 1, kind.size() - bracket - 2);
+  if (!count.empty() && std::stoul(count) != o.regs.size()) return false;
+  for (const Reg& r : o.regs)
+    if (kind.substr(0, bracket) != ptx_type(r.type) + 1) return false;
+  return true;
+}
+
 bool kind_fits(const std::string& kind, const Operand& o) {
   using K = Operand::Kind;
-  auto bracket = kind.find('[');
-  if (bracket != std::string::npos) {
-    if (o.kind != K::list || o.regs.empty()) return false;
-    std::string count = kind.substr(bracket + 1, kind.size() - bracket - 2);
-    if (!count.empty() && std::stoul(count) != o.regs.size()) return false;
-    for (const Reg& r : o.regs)
-      if (kind.substr(0, bracket) != ptx_type(r.type) + 1) return false;
-    return true;
-  }
+  if (kind.back() == ']') return list_fits(kind, o);
+  bool symbolic = !o.base_symbol.empty();
   if (kind == "imm") return o.kind == K::imm;
   if (kind == "fimm") return o.kind == K::fimm;
-  if (kind == "spec") return o.kind == K::special;
-  if (kind == "mem") return o.kind == K::address;
-  if (kind == "sym") return o.kind == K::symbol;
+  if (kind == "spec") return o.kind == K::special && special_width(o.text.substr(1)) == 32;
+  if (kind == "spec64") return o.kind == K::special && special_width(o.text.substr(1)) == 64;
+  if (kind == "mem" || kind == "pmem") return o.kind == K::address && !o.coordinates;
+  if (kind == "smem")
+    return o.kind == K::address && !o.coordinates && (symbolic || o.type == RegType::b32);
+  if (kind == "gmem" || kind == "map")
+    return o.kind == K::address && !o.coordinates && (symbolic || o.type == RegType::b64);
+  if (kind == "tensor") return o.kind == K::address && o.coordinates;
+  if (kind == "sym" || kind == "label") return o.kind == K::symbol && symbolic;
+  if (kind == "pair") return o.kind == K::symbol && !symbolic;
   if (kind == "sink") return o.kind == K::sink;
   return o.kind == K::reg && kind == ptx_type(o.type) + 1;
 }
 
-// "" if the operands fit; else what is wrong with the first that does not.
-std::string misfit(const Form& form, const std::vector<Operand>& operands) {
-  std::vector<std::string> kinds = split(form.operands, ' ');
-  for (std::size_t i = 0; i < kinds.size(); ++i) {
-    std::string kind = kinds[i];
-    bool optional = kind[0] == '?';
-    if (optional) kind = kind.substr(1);
+// Limits on constants that ptxas would report far from the caller, or not at all.
+std::string limit_misfit(const OperandKind& k, const Operand& o) {
+  if (k.ranged && o.kind == Operand::Kind::imm) {
+    long v = static_cast<long>(o.imm);
+    if (v >= k.low && v <= k.high && (v - k.low) % k.step == 0) return "";
+    std::string wanted = "in [" + std::to_string(k.low) + ", " + std::to_string(k.high) + "]";
+    if (k.low == k.high) wanted = std::to_string(k.low);
+    else if (k.low + k.step == k.high) wanted = std::to_string(k.low) + " or " + std::to_string(k.high);
+    else if (k.step > 1) wanted = "a multiple of " + std::to_string(k.step) + " " + wanted;
+    return k.name + " " + std::to_string(v) + " must be " + wanted;
+  }
+  if (o.kind == Operand::Kind::address && o.offset % k.alignment)
+    return "offset of " + o.text + " must be a multiple of " + std::to_string(k.alignment);
+  return "";
+}
+
+struct Misfit {
+  std::string what;
+  std::size_t rank = 0;  // how far the operands did fit: the deepest misfit is the one to tell
+};
+
+Misfit misfit(const Signature& s, const std::vector<Operand>& operands) {
+  for (std::size_t i = 0; i < s.kinds.size(); ++i) {
     if (i >= operands.size()) {
-      if (optional) continue;
-      return "operand " + std::to_string(i + 1) + " (" + kind + ") is missing";
+      if (i >= s.required) break;
+      return {"operand " + std::to_string(i + 1) + " (" + s.texts[i] + ") is missing", 2 * i};
     }
     bool fits = false;
-    for (const std::string& k : split(kind, '|')) fits = fits || kind_fits(k, operands[i]);
+    std::string limit;
+    for (const OperandKind& k : s.kinds[i]) {
+      if (!kind_fits(k.base, operands[i])) continue;
+      limit = limit_misfit(k, operands[i]);
+      fits = true;
+      if (limit.empty()) break;
+    }
+    if (!limit.empty()) return {limit, 2 * i + 1};
     if (!fits)
-      return "operand " + std::to_string(i + 1) + " must be " + kind + ", got " + operands[i].text;
+      return {"operand " + std::to_string(i + 1) + " must be " + s.texts[i] + ", got " +
+                  operands[i].text, 2 * i};
   }
-  if (operands.size() > kinds.size())
-    return "takes " + std::to_string(kinds.size()) + " operands, got " + std::to_string(operands.size());
-  return "";
+  if (operands.size() > s.kinds.size())
+    return {"takes " + std::to_string(s.kinds.size()) + " operands, got " +
+                std::to_string(operands.size()), 2 * s.kinds.size()};
+  return {};
 }
 
-// PTX ISA 9.7.15.5: N is a multiple of 8 in 8..256 and D holds N/2 registers a thread.
+// PTX ISA 9.7.15.5: N is a multiple of 8 in 8..256; D holds N/2 f32, or N/4 registers of f16 pairs.
 std::string wgmma_misfit(int n, const std::vector<Operand>& operands) {
   if (n < 8 || n > 256 || n % 8)
-    return "N = " + std::to_string(n) + " must be a multiple of 8 in 8..256";
-  if (operands[0].regs.size() != static_cast<std::size_t>(n / 2))
-    return "D must hold N/2 = " + std::to_string(n / 2) + " registers, got " +
-           std::to_string(operands[0].regs.size());
+    return "N = " + std::to_string(n) + " must be a multiple of 8 in [8, 256]";
+  bool half = operands[0].type == RegType::b32;
+  auto wanted = static_cast<std::size_t>(half ? n / 4 : n / 2);
+  if (operands[0].regs.size() != wanted)
+    return std::string("D must hold ") + (half ? "N/4 = " : "N/2 = ") + std::to_string(wanted) +
+           " registers, got " + std::to_string(operands[0].regs.size());
   return "";
 }
 
-// Limits on constants that ptxas would report far from the caller, or not at all.
-std::string constant_misfit(const std::string& op, const std::vector<Operand>& o) {
-  auto range = [&](std::size_t i, long lo, long hi, long step, const char* what) -> std::string {
-    if (i >= o.size() || o[i].kind != Operand::Kind::imm) return "";
-    long v = static_cast<long>(o[i].imm);
-    if (v >= lo && v <= hi && v % step == 0) return "";
-    std::string multiple = step > 1 ? "a multiple of " + std::to_string(step) + " " : "";
-    return std::string(what) + " " + std::to_string(v) + " must be " + multiple + "in [" +
-           std::to_string(lo) + ", " + std::to_string(hi) + "]";
-  };
-  if (op.rfind("setmaxnreg", 0) == 0) return range(0, 24, 256, 8, "count");
-  if (op.rfind("mbarrier.init", 0) == 0) return range(1, 1, (1 << 20) - 1, 1, "arrival count");
-  if (op.rfind("mbarrier.arrive.expect_tx", 0) == 0) return range(2, 0, (1 << 20) - 1, 1, "bytes");
-  if (op == "bar.sync" || op == "bar.arrive") {
-    std::string e = range(0, 0, 15, 1, "barrier id");
-    if (e.empty() && op == "bar.arrive" && o.size() < 2) e = "bar.arrive needs a thread count";
-    return e.empty() ? range(1, 32, 1024, 32, "thread count") : e;
-  }
+// ".3d" in a tensor copy's opcode against the coordinates that its address has.
+std::string tensor_misfit(const std::string& opcode, const std::vector<Operand>& operands) {
+  auto at = opcode.find("d.", opcode.find(".tensor."));
+  int rank = opcode[at - 1] - '0';
+  for (const Operand& o : operands)
+    if (o.coordinates && o.coordinates != rank)
+      return "takes " + std::to_string(rank) + " coordinates, got " + std::to_string(o.coordinates);
   return "";
 }
 
-const std::multimap<std::string, const Form*>& index() {
-  static const std::multimap<std::string, const Form*> map = [] {
-    std::multimap<std::string, const Form*> m;
-    for (const Form& f : kForms)
-      for (const std::string& s : spellings(f)) m.emplace(s, &f);
+struct Row {
+  const Form* form;
+  Signature signature;
+};
+
+// Rows by the opcode's first word, so that a look-up compares a handful of patterns.
+const std::multimap<std::string, Row>& index() {
+  static const std::multimap<std::string, Row> map = [] {
+    std::multimap<std::string, Row> m;
+    for (const Form& f : forms()) {
+      std::string opcode = f.opcode;
+      auto end = opcode[0] == '{' ? opcode.find('}') + 1 : opcode.find_first_of(".{");
+      std::vector<std::string> stems;
+      expand(opcode.substr(0, end), "", &stems);
+      for (const std::string& stem : stems)
+        m.emplace(stem.substr(0, stem.find('.')), Row{&f, parse_signature(f)});
+    }
     return m;
   }();
   return map;
@@ -282,7 +232,16 @@ std::string generic_n(const std::string& opcode, int* n) {
 
 }  // namespace
 
-const std::vector<Form>& forms() { return kForms; }
+const std::vector<Form>& forms() {
+  static const std::vector<Form> all = [] {
+    std::vector<Form> v;
+    for (auto chapter : {rows::integer(), rows::floating(), rows::convert(), rows::memory(),
+                         rows::bulk(), rows::sync(), rows::atomic(), rows::matrix()})
+      v.insert(v.end(), chapter.begin(), chapter.end());
+    return v;
+  }();
+  return all;
+}
 
 std::vector<std::string> spellings(const Form& form) {
   std::vector<std::string> out;
@@ -290,21 +249,32 @@ std::vector<std::string> spellings(const Form& form) {
   return out;
 }
 
+std::vector<std::vector<OperandKind>> operand_kinds(const Form& form, int* optional) {
+  Signature s = parse_signature(form);
+  *optional = static_cast<int>(s.kinds.size() - s.required);
+  return s.kinds;
+}
+
 const Form* find_form(const std::string& opcode, const std::vector<Operand>& operands,
                       std::string* why) {
-  int n = 0;
-  auto [from, to] = index().equal_range(generic_n(opcode, &n));
-  if (from == to) {
-    *why = opcode + ": no such instruction in the table (gen/isa/table.cpp)";
-    return nullptr;
-  }
+  int n = -1;
+  std::string spelling = generic_n(opcode, &n);
+  Misfit deepest{"no such instruction in the table (gen/isa/table_data_*.cpp)", 0};
+  bool known = false;
+  auto [from, to] = index().equal_range(opcode.substr(0, opcode.find('.')));
   for (auto it = from; it != to; ++it) {
-    std::string bad = misfit(*it->second, operands);
-    if (bad.empty() && n) bad = wgmma_misfit(n, operands);
-    if (bad.empty()) bad = constant_misfit(opcode, operands);
-    if (bad.empty()) return it->second;
-    *why = opcode + ": " + bad;
+    const Row& row = it->second;
+    if (!spells(row.form->opcode, spelling.c_str())) continue;
+    Misfit bad = misfit(row.signature, operands);
+    if (bad.what.empty()) {
+      if (n >= 0) bad = {wgmma_misfit(n, operands), 100};
+      else if (opcode.find(".tensor.") != std::string::npos) bad = {tensor_misfit(opcode, operands), 100};
+    }
+    if (bad.what.empty()) return row.form;
+    if (!known || bad.rank > deepest.rank) deepest = bad;
+    known = true;
   }
+  *why = opcode + ": " + deepest.what;
   return nullptr;
 }
 

@@ -1,0 +1,100 @@
+// Rows of the instruction table: integer arithmetic, comparison, selection, logic and bit fields.
+// PTX ISA 9.7.1, 9.7.2, 9.7.6, 9.7.8. Next: gen/isa/table.h for the notation.
+#include "gen/isa/table.h"
+
+namespace flashptx::gen::rows {
+namespace {
+
+constexpr bool G = false;  // plain sm_90
+
+const Form kRows[] = {
+    {"{add|sub}{.u32|.s32}", "b32 b32|spec|imm b32|spec|imm", 10, G, "add"},
+    {"{add|sub}.sat.s32", "b32 b32|spec|imm b32|spec|imm", 10, G, "add"},
+    {"{add|sub}{.u64|.s64}", "b64 b64|imm b64|imm", 10, G, "add"},
+    {"{add|sub}{.u16|.s16}", "b16 b16|imm b16|imm", 10, G, "add"},
+    {"add{.u16x2|.s16x2}", "b32 b32 b32", 80, G, "add"},
+    {"{add|addc|sub|subc}.cc{.u32|.s32}", "b32 b32|imm b32|imm", 12, G, "add.cc"},
+    {"{addc|subc}{.u32|.s32}", "b32 b32|imm b32|imm", 12, G, "addc"},
+    {"{add|addc|sub|subc}.cc{.u64|.s64}", "b64 b64|imm b64|imm", 43, G, "add.cc"},
+    {"{addc|subc}{.u64|.s64}", "b64 b64|imm b64|imm", 43, G, "addc"},
+    {"mul{.lo|.hi}{.u32|.s32}", "b32 b32|spec|imm b32|spec|imm", 10, G, "mul"},
+    {"mul{.lo|.hi}{.u64|.s64}", "b64 b64|imm b64|imm", 10, G, "mul"},
+    {"mul.wide{.u32|.s32}", "b64 b32|spec b32|imm|spec", 10, G, "mul"},
+    {"mul.wide{.u16|.s16}", "b32 b16 b16|imm", 10, G, "mul"},
+    {"mul.lo{.u16|.s16}", "b16 b16 b16|imm", 10, G, "mul"},
+    {"mul24{.lo|.hi}{.u32|.s32}", "b32 b32|spec b32|imm|spec", 10, G, "mul24"},
+    {"mad{.lo|.hi}{.u32|.s32}", "b32 b32|spec b32|imm|spec b32|imm|spec", 10, G, "mad"},
+    {"mad{.lo|.hi}{.u64|.s64}", "b64 b64 b64|imm b64|imm", 10, G, "mad"},
+    {"mad.wide{.u32|.s32}", "b64 b32|spec b32|imm|spec b64|imm", 10, G, "mad"},
+    {"{mad|madc}{.lo|.hi}.cc{.u32|.s32}", "b32 b32 b32|imm b32|imm", 30, G, "mad.cc"},
+    {"madc{.lo|.hi}{.u32|.s32}", "b32 b32 b32|imm b32|imm", 30, G, "madc"},
+    {"{div|rem}{.u32|.s32}", "b32 b32|imm|spec b32|imm|spec", 10, G, "div"},
+    {"{div|rem}{.u64|.s64}", "b64 b64|imm b64|imm", 10, G, "div"},
+    {"{min|max}{.u32|.s32}", "b32 b32|spec b32|imm|spec", 10, G, "min"},
+    {"{min|max}{.u64|.s64}", "b64 b64 b64|imm", 10, G, "min"},
+    {"{min|max}{.u16|.s16}", "b16 b16 b16|imm", 10, G, "min"},
+    {"{min|max}{.u16x2|.s16x2|.relu.s16x2}", "b32 b32 b32", 80, G, "min"},
+    {"{min|max}.relu.s32", "b32 b32 b32|imm", 80, G, "min"},
+    {"{abs|neg}.s32", "b32 b32", 10, G, "abs"},
+    {"{abs|neg}.s64", "b64 b64", 10, G, "abs"},
+    {"{abs|neg}.s16", "b16 b16", 10, G, "abs"},
+    {"sad{.u32|.s32}", "b32 b32 b32|imm b32|imm", 10, G, "sad"},
+    {"dp4a{.u32|.s32}{.u32|.s32}", "b32 b32 b32 b32|imm", 50, G, "dp4a"},
+    {"dp2a{.lo|.hi}{.u32|.s32}{.u32|.s32}", "b32 b32 b32 b32|imm", 50, G, "dp2a"},
+    // -- bits
+    {"{popc|clz}.b32", "b32 b32", 20, G, "popc"},
+    {"{popc|clz}.b64", "b32 b64", 20, G, "popc"},
+    {"bfind{.shiftamt|}{.u32|.s32}", "b32 b32", 20, G, "bfind"},
+    {"bfind{.shiftamt|}{.u64|.s64}", "b32 b64", 20, G, "bfind"},
+    {"brev.b32", "b32 b32", 20, G, "brev"},
+    {"brev.b64", "b64 b64", 20, G, "brev"},
+    {"fns.b32", "b32 b32|imm b32|imm b32|imm", 60, G, "fns"},
+    {"bfe{.u32|.s32}", "b32 b32|spec b32|imm:position=0..255 b32|imm:length=0..255", 20, G, "bfe"},
+    {"bfe{.u64|.s64}", "b64 b64 b32|imm:position=0..255 b32|imm:length=0..255", 20, G, "bfe"},
+    {"bfi.b32", "b32 b32|imm b32|imm b32|imm:position=0..255 b32|imm:length=0..255", 20, G, "bfi"},
+    {"bfi.b64", "b64 b64|imm b64|imm b32|imm:position=0..255 b32|imm:length=0..255", 20, G, "bfi"},
+    {"szext{.clamp|.wrap}{.u32|.s32}", "b32 b32 b32|imm", 76, G, "szext"},
+    {"bmsk{.clamp|.wrap}.b32", "b32 b32|imm b32|imm", 76, G, "bmsk"},
+    {"prmt.b32{|.f4e|.b4e|.rc8|.ecl|.ecr|.rc16}", "b32 b32|imm b32|imm b32|imm", 20, G, "prmt"},
+    {"{and|or|xor}.b32", "b32 b32|spec|imm b32|imm|spec", 10, G, "logic"},
+    {"{and|or|xor}.b64", "b64 b64|imm b64|imm", 10, G, "logic"},
+    {"{and|or|xor}.b16", "b16 b16|imm b16|imm", 10, G, "logic"},
+    {"{and|or|xor}.pred", "pred pred pred|imm:value=0..1", 10, G, "logic"},
+    {"not.b32", "b32 b32", 10, G, "logic"},
+    {"not.b64", "b64 b64", 10, G, "logic"},
+    {"not.b16", "b16 b16", 10, G, "logic"},
+    {"not.pred", "pred pred", 10, G, "logic"},
+    {"cnot.b32", "b32 b32", 10, G, "logic"},
+    {"lop3.b32", "b32 b32|imm b32|imm b32|imm imm:table=0..255", 43, G, "lop3"},
+    {"lop3{.and|.or}.b32", "pair b32|imm b32|imm b32|imm imm:table=0..255 pred", 82, G, "lop3"},
+    {"shl.b32", "b32 b32|spec|imm b32|imm", 10, G, "shl"},
+    {"shl.b64", "b64 b64|imm b32|imm", 10, G, "shl"},
+    {"shl.b16", "b16 b16|imm b32|imm", 10, G, "shl"},
+    {"shr{.u32|.s32|.b32}", "b32 b32|spec|imm b32|imm", 10, G, "shr"},
+    {"shr{.u64|.s64|.b64}", "b64 b64|imm b32|imm", 10, G, "shr"},
+    {"shr{.u16|.s16|.b16}", "b16 b16|imm b32|imm", 10, G, "shr"},
+    {"shf{.l|.r}{.clamp|.wrap}.b32", "b32 b32|imm b32|imm b32|imm", 32, G, "shf"},
+    // -- comparison and selection
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.u32|.s32}", "pred|pair b32|spec b32|imm|spec", 10, G, "setp"},
+    {"setp{.lo|.ls|.hi|.hs}.u32", "pred|pair b32|spec b32|imm|spec", 10, G, "setp"},
+    {"setp{.eq|.ne}.b32", "pred|pair b32|spec b32|imm|spec", 10, G, "setp"},
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.u64|.s64}", "pred|pair b64 b64|imm", 10, G, "setp"},
+    {"setp{.eq|.ne}.b64", "pred|pair b64 b64|imm", 10, G, "setp"},
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.u16|.s16}", "pred|pair b16 b16|imm", 10, G, "setp"},
+    {"setp{.eq|.ne}.b16", "pred|pair b16 b16|imm", 10, G, "setp"},
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.and|.or|.xor}{.u32|.s32}",
+     "pred|pair b32|spec b32|imm|spec pred", 10, G, "setp"},
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge}{.and|.or|.xor}{.u64|.s64}", "pred|pair b64 b64|imm pred", 10,
+     G, "setp"},
+    {"selp{.b32|.u32|.s32}", "b32 b32|imm|spec b32|imm|spec pred", 10, G, "selp"},
+    {"selp.b32", "b32|f32 b32|f32|imm b32|f32|imm pred", 10, G, "selp"},
+    {"selp{.b64|.u64|.s64}", "b64 b64|imm b64|imm pred", 10, G, "selp"},
+    {"selp{.b16|.u16|.s16}", "b16 b16|imm b16|imm pred", 10, G, "selp"},
+    {"slct{.b32|.u32|.s32}.s32", "b32 b32|imm b32|imm b32", 10, G, "slct"},
+};
+
+}  // namespace
+
+std::span<const Form> integer() { return kRows; }
+
+}  // namespace flashptx::gen::rows
