@@ -83,7 +83,7 @@ const Form kRows[] = {
     // -- editing a tensor map; .rank holds the rank minus one
     {"tensormap.replace.tile.global_address{.global|}.b1024.b64", "gmem:128 b64|imm", 83, A,
      "tensormap.replace"},
-    {"tensormap.replace.tile.global_address{.shared::cta|.shared}.b1024.b64", "smem:128 b64|imm", 83, A,
+    {"tensormap.replace.tile.global_address.shared::cta.b1024.b64", "smem:128 b64|imm", 83, A,
      "tensormap.replace"},
     {"tensormap.replace.tile.global_stride{.global|}.b1024.b64",
      "gmem:128 imm:dimension=0..3 b64|imm", 83, A, "tensormap.replace"},

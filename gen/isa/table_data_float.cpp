@@ -51,18 +51,18 @@ const Form kFloating[] = {
     {"{ex2.approx.ftz|tanh.approx}.bf16", "b16 b16", 78, G, "ex2.bf16"},
     {"{ex2.approx.ftz|tanh.approx}.bf16x2", "b32 b32", 78, G, "ex2.bf16x2"},
     {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}{.ftz|}.f16",
-     "pred|pair b16 b16", 42, G, "setp.f16"},
+     "pred b16 b16", 42, G, "setp.f16"},
     {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}{.ftz|}.f16x2",
      "pair b32 b32", 42, G, "setp.f16x2"},
     {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}.bf16",
-     "pred|pair b16 b16", 78, G, "setp.bf16"},
+     "pred b16 b16", 78, G, "setp.bf16"},
     {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}.bf16x2",
      "pair b32 b32", 78, G, "setp.bf16x2"},
 };
 
 const Form kConvert[] = {
     // -- integers
-    {"cvt{.u64|.s64}{.u32|.s32}", "b64 b32|spec", 10, G, "cvt"},
+    {"cvt{.u64|.s64}{.u32|.s32}", "b64 b32", 10, G, "cvt"},
     {"cvt{.u32|.s32}{.u64|.s64}", "b32 b64", 10, G, "cvt"},
     {"cvt{.u32|.s32}{.u16|.s16|.u8|.s8}", "b32 b16", 10, G, "cvt"},
     {"cvt{.u32|.s32}{.u8|.s8}", "b32 b32", 10, G, "cvt"},
@@ -72,7 +72,7 @@ const Form kConvert[] = {
     {"cvt.pack.sat{.u16|.s16}.s32", "b32 b32 b32", 65, G, "cvt.pack"},
     {"cvt.pack.sat{.u8|.s8}.s32.b32", "b32 b32 b32 b32|imm", 65, G, "cvt.pack"},
     // -- float <-> integer
-    {"cvt{.rn|.rz|.rm|.rp}.f32{.u32|.s32}", "f32 b32|spec", 10, G, "cvt"},
+    {"cvt{.rn|.rz|.rm|.rp}.f32{.u32|.s32}", "f32 b32", 10, G, "cvt"},
     {"cvt{.rn|.rz|.rm|.rp}.f32{.u64|.s64}", "f32 b64", 10, G, "cvt"},
     {"cvt{.rn|.rz|.rm|.rp}.f32{.u16|.s16|.u8|.s8}", "f32 b16", 10, G, "cvt"},
     {"cvt{.rni|.rzi|.rmi|.rpi}{.ftz|}{.sat|}{.u32|.s32}.f32", "b32 f32", 10, G, "cvt"},
@@ -84,7 +84,7 @@ const Form kConvert[] = {
     {"cvt{.rni|.rzi|.rmi|.rpi}{.u32|.s32}.bf16", "b32 b16", 78, G, "cvt"},
     // -- f32 <-> f16, bf16, tf32
     {"cvt{.ftz|}{.sat|}.f32.f16", "f32 b16", 42, G, "cvt"},
-    {"cvt{.ftz|}{.sat|}.f32.bf16", "f32 b16", 71, G, "cvt"},
+    {"cvt.f32.bf16", "f32 b16", 71, G, "cvt"},
     {"cvt{.rn|.rz|.rm|.rp}{.ftz|}{.sat|}.f16.f32", "b16 f32", 42, G, "cvt"},
     {"cvt{.rn|.rz}{.relu|}.f16.f32", "b16 f32", 70, G, "cvt"},
     {"cvt{.rn|.rz}{.relu|}.satfinite.f16.f32", "b16 f32", 81, G, "cvt"},
