@@ -8,20 +8,8 @@
 #include <new>
 #include <string>
 
-#include "host/attention.h"
-#include "host/device.h"
+#include "host/context.h"
 #include "host/driver/cuda_device.h"
-#include "host/flashptx.h"
-
-struct flashptx_context {
-  std::unique_ptr<flashptx::Device> device;
-  std::unique_ptr<flashptx::Attention> attention;
-  std::string description;
-};
-
-struct flashptx_plan {
-  std::unique_ptr<flashptx::ForwardPlan> forward;
-};
 
 namespace flashptx {
 // Weak while the emulator is not part of the tree.
@@ -50,7 +38,7 @@ static_assert(static_cast<int>(flashptx::Mask::causal) == FLASHPTX_MASK_CAUSAL);
 thread_local std::string last_error;
 
 flashptx_status report(Status&& s) {
-  if (!s.ok()) last_error = std::move(s.message);
+  if (!s.ok()) last_error = std::move(s.message);  // calls that succeed leave the last sentence alone
   return static_cast<flashptx_status>(s.code);
 }
 
@@ -158,6 +146,9 @@ std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p
 
 }  // namespace
 
+flashptx_context::flashptx_context(std::unique_ptr<flashptx::Device> given, int sm_margin)
+    : device(std::move(given)), attention(*device, sm_margin), description(describe(device->info())) {}
+
 extern "C" {
 
 const char* flashptx_version(void) { return "0.1.0"; }
@@ -189,15 +180,13 @@ flashptx_status flashptx_create(const flashptx_options* options, flashptx_contex
       if (Status s = read_struct(options, "flashptx_options", sizeof(flashptx_options), &o); !s.ok())
         return s;
     if (Status s = check_options(o); !s.ok()) return s;
-    auto c = std::make_unique<flashptx_context>();
-    if (Status s = open_device(o, &c->device); !s.ok()) return s;
-    const flashptx::DeviceInfo& info = c->device->info();
+    std::unique_ptr<flashptx::Device> device;
+    if (Status s = open_device(o, &device); !s.ok()) return s;
+    const flashptx::DeviceInfo& info = device->info();
     if (o.sm_margin >= info.multiprocessors)
       return invalid("options.sm_margin is " + std::to_string(o.sm_margin) + ": must be below the " +
                      std::to_string(info.multiprocessors) + " multiprocessors of " + info.name);
-    c->attention = std::make_unique<flashptx::Attention>(*c->device, o.sm_margin);
-    c->description = describe(info);
-    *context = c.release();
+    *context = new flashptx_context(std::move(device), o.sm_margin);
     return {};
   });
 }
@@ -233,7 +222,7 @@ flashptx_status flashptx_plan_forward(flashptx_context* context, const flashptx_
     if (c.kernel != nullptr) choice.kernel = c.kernel;
     if (c.ptx != nullptr) choice.ptx = c.ptx;
     auto made = std::make_unique<flashptx_plan>();
-    if (Status s = context->attention->plan_forward(p, choice, &made->forward); !s.ok()) return s;
+    if (Status s = context->attention.plan_forward(p, choice, &made->forward); !s.ok()) return s;
     *plan = made.release();
     return {};
   });
