@@ -22,10 +22,11 @@ CLI_SRC := $(call sources,tools/flashptx)
 # Everything of the command line but its main is linked into the tests as well.
 CLI_TESTED := $(filter-out tools/flashptx/main.cpp,$(CLI_SRC))
 TEST_SRC := $(call sources,tests)
+TEST_C := $(sort $(shell find tests -name '*.c' 2>/dev/null))
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJ := $(call objects,$(LIB_SRC))
 CLI_OBJ := $(call objects,$(CLI_SRC) $(REF_SRC))
-TEST_OBJ := $(call objects,$(TEST_SRC) $(REF_SRC) $(CLI_TESTED))
+TEST_OBJ := $(call objects,$(TEST_SRC) $(REF_SRC) $(CLI_TESTED)) $(patsubst %.c,$(BUILD)/%.c.o,$(TEST_C))
 PTX := $(sort $(wildcard ptx/*.ptx))
 
 # The CUDA toolkit is optional: only tests that ask ptxas, and `cubins`, need it. tools/setup.sh puts one
@@ -57,14 +58,18 @@ tests: $(BUILD)/tests/run
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD); echo '$(CXX) $(ALL_CXXFLAGS)' | cmp -s - $@ || echo '$(CXX) $(ALL_CXXFLAGS)' > $@
 $(BUILD)/sources: FORCE
-	@mkdir -p $(BUILD); echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(REF_SRC)' | cmp -s - $@ || \
-	  echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(REF_SRC)' > $@
+	@mkdir -p $(BUILD); echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(TEST_C) $(REF_SRC)' | cmp -s - $@ || \
+	  echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(TEST_C) $(REF_SRC)' > $@
 
 V ?= 0
 say = $(if $(filter 0,$(V)),@echo '  $(1) $(2)';)
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(dir $@)
 	$(call say,compile,$<)$(CXX) $(ALL_CXXFLAGS) -c $< -o $@
+# C, to prove that flashptx.h is C99.
+$(BUILD)/%.c.o: %.c $(BUILD)/flags
+	@mkdir -p $(dir $@)
+	$(call say,compile,$<)$(CC) -std=c99 -pedantic -Wall -Wextra -Werror -MMD -MP -I. -O1 $(SANITIZE) -c $< -o $@
 
 $(BUILD)/libflashptx.a: $(LIB_OBJ) $(BUILD)/sources
 	@rm -f $@

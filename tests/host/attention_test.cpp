@@ -130,7 +130,7 @@ TEST_SUITE("host/attention") {
 
   TEST_CASE("without keys K and V are legal maps on O and may be null") {
     Bench b;
-    ForwardProblem p = bshd(2, 8, 2, 300, 0, 128);
+    ForwardProblem p = bshd(2, 8, 2, 300, 0, 128, Mask::causal);
     REQUIRE(b.make(p).ok());
     REQUIRE(b.plan->run({0x1000, 0, 0, 0x4000, 0}, nullptr).ok());
     REQUIRE(b.device.launches.size() == 1);

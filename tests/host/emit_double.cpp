@@ -60,7 +60,7 @@ WEAK EmittedKernel emit(const KernelConfig& config) {
   if (config.plan.dynamic_tiles) scalar("tile_counter", ParamKind::pointer);
   for (const char* n : {"seqlen_q", "seqlen_k", "heads_q", "heads_kv", "batch"}) scalar(n, ParamKind::u32);
   scalar("softmax_scale_log2", ParamKind::f32);
-  scalar("head_group", ParamKind::u32);
+  if (config.problem.mask == Mask::causal) scalar("head_group", ParamKind::u32);
   return k;
 }
 
