@@ -1,6 +1,6 @@
-// The rules of cuTensorMapEncodeTiled, checked before any device sees a map, so that a wrong shape gives one
-// sentence with tensor, field, value and rule instead of CUDA_ERROR_INVALID_VALUE.
-// Rules: CUDA driver API, cuTensorMapEncodeTiled, interleave NONE, element strides 1.
+// The rules of cuTensorMapEncodeTiled, checked before any device sees a map, so that a wrong shape
+// gives one sentence with tensor, field, value and rule instead of CUDA_ERROR_INVALID_VALUE. Rules:
+// CUDA driver API, cuTensorMapEncodeTiled, interleave NONE, element strides 1.
 #include <string>
 
 #include "host/device.h"
@@ -16,8 +16,8 @@ constexpr std::uint64_t kAlignment = 16;
 Status refuse(const TensorMapDesc& desc, const std::string& field, std::uint64_t value,
               const std::string& rule) {
   return Status::error(StatusCode::invalid_argument,
-                       "tensor map " + (desc.name.empty() ? "(unnamed)" : desc.name) + ": " + field +
-                           " is " + std::to_string(value) + ", must be " + rule);
+                       "tensor map " + (desc.name.empty() ? "(unnamed)" : desc.name) + ": " +
+                           field + " is " + std::to_string(value) + ", must be " + rule);
 }
 
 std::string indexed(const char* field, int i) {
@@ -26,7 +26,8 @@ std::string indexed(const char* field, int i) {
 
 Status check_strides(const TensorMapDesc& desc) {
   const std::uint64_t size = static_cast<std::uint64_t>(element_bytes(desc.type));
-  // The first byte past the tensor, so that a wrapping extent is refused here and not by a fault later.
+  // The first byte past the tensor, so that a wrapping extent is refused here and not by a fault
+  // later.
   unsigned __int128 extent = static_cast<unsigned __int128>(desc.dims[0]) * size;
   for (int i = 0; i + 1 < desc.rank; ++i) {
     const std::uint64_t stride = desc.stride_bytes[i];
@@ -36,9 +37,10 @@ Status check_strides(const TensorMapDesc& desc) {
     extent += static_cast<unsigned __int128>(desc.dims[i + 1] - 1) * stride;
   }
   if (extent + desc.address > ~std::uint64_t{0}) {
-    return Status::error(StatusCode::invalid_argument,
-                         "tensor map " + desc.name +
-                             ": dims and stride_bytes reach past the end of the 64-bit address space");
+    return Status::error(
+        StatusCode::invalid_argument,
+        "tensor map " + desc.name +
+            ": dims and stride_bytes reach past the end of the 64-bit address space");
   }
   return {};
 }
@@ -67,20 +69,22 @@ Status check_tensor_map(const TensorMapDesc& desc) {
   if (desc.type < ElementType::u8 || desc.type > ElementType::f32) {
     return Status::error(StatusCode::invalid_argument,
                          "tensor map " + desc.name + ": type is " +
-                             std::to_string(static_cast<int>(desc.type)) + ", must be u8, f16, bf16 or f32");
+                             std::to_string(static_cast<int>(desc.type)) +
+                             ", must be u8, f16, bf16 or f32");
   }
   if (desc.rank < 1 || desc.rank > 5) {
-    return Status::error(StatusCode::invalid_argument, "tensor map " + desc.name + ": rank is " +
-                                                           std::to_string(desc.rank) +
-                                                           ", must be in 1..5");
+    return Status::error(
+        StatusCode::invalid_argument,
+        "tensor map " + desc.name + ": rank is " + std::to_string(desc.rank) + ", must be in 1..5");
   }
   if (desc.address == 0) return refuse(desc, "address", 0, "a device address, not null");
-  if (desc.address % kAlignment != 0) return refuse(desc, "address", desc.address, "a multiple of 16");
+  if (desc.address % kAlignment != 0)
+    return refuse(desc, "address", desc.address, "a multiple of 16");
   if (desc.swizzle_bytes != 0 && desc.swizzle_bytes != 32 && desc.swizzle_bytes != 64 &&
       desc.swizzle_bytes != 128) {
-    return Status::error(StatusCode::invalid_argument, "tensor map " + desc.name + ": swizzle_bytes is " +
-                                                           std::to_string(desc.swizzle_bytes) +
-                                                           ", must be 0, 32, 64 or 128");
+    return Status::error(StatusCode::invalid_argument,
+                         "tensor map " + desc.name + ": swizzle_bytes is " +
+                             std::to_string(desc.swizzle_bytes) + ", must be 0, 32, 64 or 128");
   }
   for (int i = 0; i < desc.rank; ++i) {
     if (desc.dims[i] < 1 || desc.dims[i] > kMaxDim) {

@@ -1,5 +1,5 @@
-// mma.sync m16n8kK on the fragments of one warp. Rare in Hopper kernels, so written for the reader: gather
-// both matrices, multiply in float64, round once, scatter. Numerics as in wgmma.cpp.
+// mma.sync m16n8kK on the fragments of one warp. Rare in Hopper kernels, so written for the reader:
+// gather both matrices, multiply in float64, round once, scatter. Numerics as in wgmma.cpp.
 // Fragments: PTX ISA, "Matrix Fragments for mma.m16n8k4 ... m16n8k32".
 #include <algorithm>
 #include <cmath>
@@ -14,21 +14,30 @@ double element(MatrixType type, std::uint32_t reg, int index) {
   const std::uint16_t half = static_cast<std::uint16_t>(reg >> (16 * (index & 1)));
   const std::uint8_t byte = static_cast<std::uint8_t>(reg >> (8 * (index & 3)));
   switch (type) {
-    case MatrixType::f16: return f16_to_f32(half);
-    case MatrixType::bf16: return bf16_to_f32(half);
-    case MatrixType::tf32: return tf32_to_f32(reg);
-    case MatrixType::e4m3: return e4m3_to_f32(byte);
-    case MatrixType::e5m2: return e5m2_to_f32(byte);
-    case MatrixType::s8: return static_cast<std::int8_t>(byte);
-    case MatrixType::u8: return byte;
+    case MatrixType::f16:
+      return f16_to_f32(half);
+    case MatrixType::bf16:
+      return bf16_to_f32(half);
+    case MatrixType::tf32:
+      return tf32_to_f32(reg);
+    case MatrixType::e4m3:
+      return e4m3_to_f32(byte);
+    case MatrixType::e5m2:
+      return e5m2_to_f32(byte);
+    case MatrixType::s8:
+      return static_cast<std::int8_t>(byte);
+    case MatrixType::u8:
+      return byte;
   }
   return 0.0;
 }
 
 double read_c(AccumulatorType type, const std::uint32_t* const* c, int index, int lane) {
   switch (type) {
-    case AccumulatorType::f32: return float_of(c[index][lane]);
-    case AccumulatorType::s32: return static_cast<std::int32_t>(c[index][lane]);
+    case AccumulatorType::f32:
+      return float_of(c[index][lane]);
+    case AccumulatorType::s32:
+      return static_cast<std::int32_t>(c[index][lane]);
     case AccumulatorType::f16:
       return f16_to_f32(static_cast<std::uint16_t>(c[index / 2][lane] >> (16 * (index & 1))));
   }
@@ -58,7 +67,8 @@ void mma_sync(const MmaOp& op, std::uint32_t* const* d, const std::uint32_t* con
     const int g = lane / 4, t = lane % 4;
     for (int r = 0; r < op.a_registers(); ++r) {
       for (int e = 0; e < per_reg; ++e) {
-        left[g + 8 * (r & 1)][4 * per_reg * (r >> 1) + t * per_reg + e] = element(op.a_type, a[r][lane], e);
+        left[g + 8 * (r & 1)][4 * per_reg * (r >> 1) + t * per_reg + e] =
+            element(op.a_type, a[r][lane], e);
       }
     }
     for (int r = 0; r < op.b_registers(); ++r) {

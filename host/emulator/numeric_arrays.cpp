@@ -1,7 +1,7 @@
-// The hot rules of numeric.h over 32 lanes, branch-free, so that the compiler turns each loop into a few
-// vector instructions. Every function works on a block of 32 held in local arrays (constant trip count, no
-// aliasing to prove) and gives the bits of its scalar twin; tests/emulator/numeric_test.cpp compares them.
-// Next: numeric.cpp.
+// The hot rules of numeric.h over 32 lanes, branch-free, so that the compiler turns each loop into
+// a few vector instructions. Every function works on a block of 32 held in local arrays (constant
+// trip count, no aliasing to prove) and gives the bits of its scalar twin;
+// tests/emulator/numeric_test.cpp compares them. Next: numeric.cpp.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -33,21 +33,24 @@ FLASHPTX_INLINE float canonical(float r) {
 }
 template <bool kFtz>
 FLASHPTX_INLINE float flush(float x) {
-  return kFtz ? float_of(pick((bits_of(x) & 0x7f800000u) == 0, bits_of(x) & 0x80000000u, bits_of(x)))
-              : x;
+  return kFtz
+             ? float_of(pick((bits_of(x) & 0x7f800000u) == 0, bits_of(x) & 0x80000000u, bits_of(x)))
+             : x;
 }
 
-// 2^x = 2^n * 2^f with n the nearest integer: a degree 7 polynomial for 2^f on [-1/2, 1/2] (relative error
-// below 2^-27 before the last rounding; 2^0 is exactly 1), n added to the exponent.
+// 2^x = 2^n * 2^f with n the nearest integer: a degree 7 polynomial for 2^f on [-1/2, 1/2]
+// (relative error below 2^-27 before the last rounding; 2^0 is exactly 1), n added to the exponent.
 template <bool kFtz>
 FLASHPTX_INLINE float exp2_lane(float a) {
-  const float in_range = flush<kFtz>(a) > -160.0f ? flush<kFtz>(a) : -160.0f;  // NaN too: see the end
+  const float in_range =
+      flush<kFtz>(a) > -160.0f ? flush<kFtz>(a) : -160.0f;  // NaN too: see the end
   const float x = in_range < 130.0f ? in_range : 130.0f;
-  constexpr float kMagic = 0x1.8p23f;  // adding it leaves the nearest integer in the low mantissa bits
+  constexpr float kMagic =
+      0x1.8p23f;  // adding it leaves the nearest integer in the low mantissa bits
   const float shifted = x + kMagic;
   const float n = shifted - kMagic;
   const float f = x - n;
-  float p = 1.52527338e-5f;            // ln(2)^i / i!
+  float p = 1.52527338e-5f;  // ln(2)^i / i!
   p = p * f + 1.54035304e-4f;
   p = p * f + 1.33335581e-3f;
   p = p * f + 9.61812911e-3f;
@@ -85,7 +88,8 @@ FLASHPTX_INLINE std::uint32_t e4m3_lane(float x) {
   const std::uint32_t raw = b & 0x7fffffffu;
   const std::uint32_t m = pick(raw > 0x43e00000u, 0x43e00000u, raw);  // 448
   const std::uint32_t normal = (m + 0x7ffffu + (m >> 20 & 1u) - (120u << 23)) >> 20;
-  const std::uint32_t subnormal = bits_of(float_of(m) + 0x1p14f) - bits_of(0x1p14f);  // 2^-9 at the end
+  const std::uint32_t subnormal =
+      bits_of(float_of(m) + 0x1p14f) - bits_of(0x1p14f);             // 2^-9 at the end
   const std::uint32_t r = pick(m < 0x3c800000u, subnormal, normal);  // 2^-6
   return pick(raw > 0x7f800000u, kNan8, r | sign);
 }
@@ -95,7 +99,8 @@ FLASHPTX_INLINE std::uint32_t e5m2_lane(float x) {
   const std::uint32_t raw = b & 0x7fffffffu;
   const std::uint32_t m = pick(raw > 0x47600000u, 0x47600000u, raw);  // 57344
   const std::uint32_t normal = (m + 0xfffffu + (m >> 21 & 1u) - (112u << 23)) >> 21;
-  const std::uint32_t subnormal = bits_of(float_of(m) + 0x1p7f) - bits_of(0x1p7f);  // 2^-16 at the end
+  const std::uint32_t subnormal =
+      bits_of(float_of(m) + 0x1p7f) - bits_of(0x1p7f);               // 2^-16 at the end
   const std::uint32_t r = pick(m < 0x38800000u, subnormal, normal);  // 2^-14
   return pick(raw > 0x7f800000u, kNan8, r | sign);
 }
@@ -161,15 +166,15 @@ FLASHPTX_CLONES void ex2_approx_f32(float* d, const float* a, int n) {
   unary(d, a, n, exp2_lane<false>);
 }
 
-#define FLASHPTX_BINARY(name, expression)                                                       \
-  FLASHPTX_CLONES void name(float* d, const float* a, const float* b, int n, bool ftz) {        \
-    if (ftz) {                                                                                  \
-      constexpr bool kFtz = true;                                                               \
-      binary(d, a, b, n, [](float x, float y) FLASHPTX_LAMBDA { return expression; });          \
-    } else {                                                                                    \
-      constexpr bool kFtz = false;                                                              \
-      binary(d, a, b, n, [](float x, float y) FLASHPTX_LAMBDA { return expression; });          \
-    }                                                                                           \
+#define FLASHPTX_BINARY(name, expression)                                                \
+  FLASHPTX_CLONES void name(float* d, const float* a, const float* b, int n, bool ftz) { \
+    if (ftz) {                                                                           \
+      constexpr bool kFtz = true;                                                        \
+      binary(d, a, b, n, [](float x, float y) FLASHPTX_LAMBDA { return expression; });   \
+    } else {                                                                             \
+      constexpr bool kFtz = false;                                                       \
+      binary(d, a, b, n, [](float x, float y) FLASHPTX_LAMBDA { return expression; });   \
+    }                                                                                    \
   }
 FLASHPTX_BINARY(add_rn_f32, canonical(flush<kFtz>(flush<kFtz>(x) + flush<kFtz>(y))))
 FLASHPTX_BINARY(sub_rn_f32, canonical(flush<kFtz>(flush<kFtz>(x) - flush<kFtz>(y))))
@@ -191,26 +196,22 @@ FLASHPTX_CLONES void fma_rn_f32(float* d, const float* a, const float* b, const 
 }
 
 FLASHPTX_CLONES void cvt_rn_bf16x2_f32(std::uint32_t* d, const float* hi, const float* lo, int n) {
-  binary(d, hi, lo, n, [](float h, float l) FLASHPTX_LAMBDA {
-    return bf16_lane(h) << 16 | bf16_lane(l);
-  });
+  binary(d, hi, lo, n,
+         [](float h, float l) FLASHPTX_LAMBDA { return bf16_lane(h) << 16 | bf16_lane(l); });
 }
 FLASHPTX_CLONES void cvt_rn_f16x2_f32(std::uint32_t* d, const float* hi, const float* lo, int n) {
-  binary(d, hi, lo, n, [](float h, float l) FLASHPTX_LAMBDA {
-    return f16_lane(h) << 16 | f16_lane(l);
-  });
+  binary(d, hi, lo, n,
+         [](float h, float l) FLASHPTX_LAMBDA { return f16_lane(h) << 16 | f16_lane(l); });
 }
 FLASHPTX_CLONES void cvt_rn_satfinite_e4m3x2_f32(std::uint16_t* d, const float* hi, const float* lo,
                                                  int n) {
-  binary(d, hi, lo, n, [](float h, float l) FLASHPTX_LAMBDA {
-    return e4m3_lane(h) << 8 | e4m3_lane(l);
-  });
+  binary(d, hi, lo, n,
+         [](float h, float l) FLASHPTX_LAMBDA { return e4m3_lane(h) << 8 | e4m3_lane(l); });
 }
 FLASHPTX_CLONES void cvt_rn_satfinite_e5m2x2_f32(std::uint16_t* d, const float* hi, const float* lo,
                                                  int n) {
-  binary(d, hi, lo, n, [](float h, float l) FLASHPTX_LAMBDA {
-    return e5m2_lane(h) << 8 | e5m2_lane(l);
-  });
+  binary(d, hi, lo, n,
+         [](float h, float l) FLASHPTX_LAMBDA { return e5m2_lane(h) << 8 | e5m2_lane(l); });
 }
 
 FLASHPTX_CLONES void cvt_f32_f16(float* d, const std::uint16_t* a, int n) {
@@ -220,8 +221,10 @@ FLASHPTX_CLONES void cvt_f32_f16(float* d, const std::uint16_t* a, int n) {
     Block<float> r;
     for (int i = 0; i < kLanes; ++i) {
       const std::uint32_t h = x.lane[i], sign = (h & 0x8000u) << 16, m = h & 0x7fffu;
-      const float small = float_of((m << 13) + 0x38800000u) - 0x1p-14f;  // no subnormal operand: slow
-      const std::uint32_t finite = pick(m < 0x400u, bits_of(small), (m << 13) + (112u << 23)) | sign;
+      const float small =
+          float_of((m << 13) + 0x38800000u) - 0x1p-14f;  // no subnormal operand: slow
+      const std::uint32_t finite =
+          pick(m < 0x400u, bits_of(small), (m << 13) + (112u << 23)) | sign;
       const std::uint32_t special = pick(m > 0x7c00u, kNanF32, 0x7f800000u | sign);
       r.lane[i] = float_of(pick(m >= 0x7c00u, special, finite));
     }

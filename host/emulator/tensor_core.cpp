@@ -1,7 +1,9 @@
-// Layouts of the matrix instructions: descriptors, addresses, fragments, ldmatrix and friends, bank conflicts.
+// Layouts of the matrix instructions: descriptors, addresses, fragments, ldmatrix and friends, bank
+// conflicts.
 //
 // Everything that says WHERE an element lives; the products are in wgmma.cpp and mma_sync.cpp.
-// Formulas: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", shared memory layout and fragments.
+// Formulas: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", shared memory layout and
+// fragments.
 #include "host/emulator/tensor_core.h"
 
 #include <algorithm>
@@ -51,7 +53,8 @@ const char* type_error(MatrixType a, MatrixType b, AccumulatorType d) {
   if (a != b && !(is_float8(a) && is_float8(b)) && !(is_int8(a) && is_int8(b))) {
     return "the types of A and B differ; only e4m3 with e5m2, or s8 with u8, may be mixed";
   }
-  if (is_int8(a) != (d == AccumulatorType::s32)) return "s8 and u8 accumulate in s32, others never do";
+  if (is_int8(a) != (d == AccumulatorType::s32))
+    return "s8 and u8 accumulate in s32, others never do";
   if (d == AccumulatorType::f16 && (a == MatrixType::bf16 || a == MatrixType::tf32)) {
     return "an f16 accumulator takes f16, e4m3 or e5m2 inputs";
   }
@@ -70,8 +73,8 @@ Status check_operand(const char* name, const SharedOperand& operand, const Share
   for (int i = 0; i < count; ++i) {
     if (chunk[i] < shared.base || chunk[i] - shared.base + 16 > shared.size) {
       return refuse(where + "reads shared address " + std::to_string(chunk[i]) + ", outside [" +
-                    std::to_string(shared.base) + ", " +
-                    std::to_string(shared.base + shared.size) + ")");
+                    std::to_string(shared.base) + ", " + std::to_string(shared.base + shared.size) +
+                    ")");
     }
   }
   return {};
@@ -92,8 +95,10 @@ MatrixDescriptor decode_descriptor(std::uint64_t bits) {
 }
 
 std::uint64_t encode_descriptor(const MatrixDescriptor& d) {
-  const std::uint64_t mode =
-      d.swizzle_bytes == 128 ? 1 : d.swizzle_bytes == 64 ? 2 : d.swizzle_bytes == 32 ? 3 : 0;
+  const std::uint64_t mode = d.swizzle_bytes == 128  ? 1
+                             : d.swizzle_bytes == 64 ? 2
+                             : d.swizzle_bytes == 32 ? 3
+                                                     : 0;
   return (std::uint64_t{d.start} >> 4 & 0x3fff) | (std::uint64_t{d.leading} >> 4 & 0x3fff) << 16 |
          (std::uint64_t{d.stride} >> 4 & 0x3fff) << 32 | std::uint64_t{d.base_offset & 7} << 49 |
          mode << 62 | (d.reserved & ~kDescriptorFields);
@@ -163,10 +168,12 @@ Status check_mma(const MmaOp& op) {
   return {};
 }
 
-// ---- fragments ------------------------------------------------------------------------------------------
+// ---- fragments
+// ------------------------------------------------------------------------------------------
 
 Element d_element(int warp, int lane, int index) {
-  return {16 * warp + lane / 4 + 8 * (index >> 1 & 1), 8 * (index >> 2) + lane % 4 * 2 + (index & 1)};
+  return {16 * warp + lane / 4 + 8 * (index >> 1 & 1),
+          8 * (index >> 2) + lane % 4 * 2 + (index & 1)};
 }
 Element a16_element(int warp, int lane, int reg, int half) {
   return {16 * warp + lane / 4 + 8 * (reg & 1), 8 * (reg >> 1) + lane % 4 * 2 + half};
@@ -178,7 +185,8 @@ Element a32_element(int warp, int lane, int reg) {
   return {16 * warp + lane / 4 + 8 * (reg & 1), 4 * (reg >> 1) + lane % 4};
 }
 
-// ---- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------------
+// ---- ldmatrix, stmatrix, movmatrix
+// ----------------------------------------------------------------------
 
 namespace {
 
@@ -194,24 +202,28 @@ Pair pair_of_lane(int lane, bool transpose) {
 
 }  // namespace
 
-void ldmatrix(std::uint32_t* const* d, const std::uint8_t* const* rows, int matrices, bool transpose) {
+void ldmatrix(std::uint32_t* const* d, const std::uint8_t* const* rows, int matrices,
+              bool transpose) {
   for (int m = 0; m < matrices; ++m) {
     for (int lane = 0; lane < 32; ++lane) {
       const Pair p = pair_of_lane(lane, transpose);
       std::uint16_t half[2];
-      for (int h = 0; h < 2; ++h) std::memcpy(&half[h], rows[8 * m + p.row[h]] + 2 * p.column[h], 2);
+      for (int h = 0; h < 2; ++h)
+        std::memcpy(&half[h], rows[8 * m + p.row[h]] + 2 * p.column[h], 2);
       d[m][lane] = half[0] | static_cast<std::uint32_t>(half[1]) << 16;
     }
   }
 }
 
-void stmatrix(std::uint8_t* const* rows, const std::uint32_t* const* a, int matrices, bool transpose) {
+void stmatrix(std::uint8_t* const* rows, const std::uint32_t* const* a, int matrices,
+              bool transpose) {
   for (int m = 0; m < matrices; ++m) {
     for (int lane = 0; lane < 32; ++lane) {
       const Pair p = pair_of_lane(lane, transpose);
       const std::uint16_t half[2] = {static_cast<std::uint16_t>(a[m][lane]),
                                      static_cast<std::uint16_t>(a[m][lane] >> 16)};
-      for (int h = 0; h < 2; ++h) std::memcpy(rows[8 * m + p.row[h]] + 2 * p.column[h], &half[h], 2);
+      for (int h = 0; h < 2; ++h)
+        std::memcpy(rows[8 * m + p.row[h]] + 2 * p.column[h], &half[h], 2);
     }
   }
 }
@@ -224,13 +236,16 @@ void movmatrix(std::uint32_t* d, const std::uint32_t* a) {
   ldmatrix(&d, rows, 1, true);
 }
 
-// ---- bank conflicts -------------------------------------------------------------------------------------
+// ---- bank conflicts
+// -------------------------------------------------------------------------------------
 
-BankPasses bank_passes(const std::uint32_t* addresses, std::uint32_t active_lanes, int width_bytes) {
+BankPasses bank_passes(const std::uint32_t* addresses, std::uint32_t active_lanes,
+                       int width_bytes) {
   const int phases = std::max(1, width_bytes / 4), lanes = 32 / phases;
   BankPasses result;
   for (int phase = 0; phase < phases; ++phase) {
-    std::uint32_t words[32];  // distinct 4-byte words of the phase: lanes * width is at most 128 bytes
+    std::uint32_t
+        words[32];  // distinct 4-byte words of the phase: lanes * width is at most 128 bytes
     int distinct = 0;
     int in_bank[32] = {};
     for (int lane = phase * lanes; lane < (phase + 1) * lanes; ++lane) {

@@ -1,7 +1,7 @@
 // TMA on the emulator's tensor map: the record, the walk over a box, load, store and reduce.
 //
-// Rows are contiguous in global memory, so each costs one look-up of global memory and one copy per run.
-// Next: tensor_map_reduce.cpp.
+// Rows are contiguous in global memory, so each costs one look-up of global memory and one copy per
+// run. Next: tensor_map_reduce.cpp.
 #include "host/emulator/tensor_map.h"
 
 #include <algorithm>
@@ -114,10 +114,13 @@ bool decode_map(const void* bytes128, TiledMap* out, std::string* why) {
   Record r;
   std::memcpy(&r, bytes128, sizeof r);
   const char* wrong = nullptr;
-  if (r.magic != kMagic) wrong = "these 128 bytes are no tensor map of the emulator (magic number differs)";
-  else if (r.checksum != checksum(r)) wrong = "the tensor map was overwritten (its checksum differs)";
+  if (r.magic != kMagic)
+    wrong = "these 128 bytes are no tensor map of the emulator (magic number differs)";
+  else if (r.checksum != checksum(r))
+    wrong = "the tensor map was overwritten (its checksum differs)";
   else if (r.rank < 1 || r.rank > 5) wrong = "the tensor map's rank is not in 1..5";
-  else if (r.type > static_cast<std::uint8_t>(MapType::bf16)) wrong = "the tensor map's type is unknown";
+  else if (r.type > static_cast<std::uint8_t>(MapType::bf16))
+    wrong = "the tensor map's type is unknown";
   if (wrong != nullptr) {
     if (why != nullptr) *why = wrong;
     return false;
@@ -206,9 +209,9 @@ namespace {
 
 // Visits the existing bytes of the box as (global host pointer, shared host pointer, bytes).
 template <class Visit>
-CopyResult write_out(const TiledMap& map, const std::int32_t* coordinates, std::uint32_t shared_base,
-                     const std::uint8_t* shared, std::uint32_t shared_origin, GlobalMemory& global,
-                     Visit&& visit) {
+CopyResult write_out(const TiledMap& map, const std::int32_t* coordinates,
+                     std::uint32_t shared_base, const std::uint8_t* shared,
+                     std::uint32_t shared_origin, GlobalMemory& global, Visit&& visit) {
   CopyResult result;
   for (std::uint32_t i = 0, rows = map.rows(); i < rows; ++i) {
     const BoxRow row = box_row(map, coordinates, shared_base, i);
@@ -231,8 +234,9 @@ CopyResult write_out(const TiledMap& map, const std::int32_t* coordinates, std::
 
 }  // namespace
 
-CopyResult tma_store(const TiledMap& map, const std::int32_t* coordinates, std::uint32_t shared_base,
-                     const std::uint8_t* shared, std::uint32_t shared_origin, GlobalMemory& global) {
+CopyResult tma_store(const TiledMap& map, const std::int32_t* coordinates,
+                     std::uint32_t shared_base, const std::uint8_t* shared,
+                     std::uint32_t shared_origin, GlobalMemory& global) {
   return write_out(map, coordinates, shared_base, shared, shared_origin, global,
                    [](std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) {
                      std::memcpy(to, from, bytes);

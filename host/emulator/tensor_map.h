@@ -1,9 +1,9 @@
 // The emulator's tensor map and what TMA does with it: load, store and reduce of a box.
 //
-// A TensorMap of the emulator is a record of 128 bytes with a magic number; it travels through kernel
-// parameters and memory as a CUtensorMap does. A box is walked row by row; each row yields runs that are
-// contiguous in shared memory after the swizzle on the absolute address.
-// Functions without state: time, barriers and byte counts are the machine's; box_bytes() is what it counts.
+// A TensorMap of the emulator is a record of 128 bytes with a magic number; it travels through
+// kernel parameters and memory as a CUtensorMap does. A box is walked row by row; each row yields
+// runs that are contiguous in shared memory after the swizzle on the absolute address. Functions
+// without state: time, barriers and byte counts are the machine's; box_bytes() is what it counts.
 // Next: host/tensor_map_check.cpp (rules of encoding).
 #pragma once
 
@@ -18,10 +18,18 @@ namespace flashptx::emulator {
 enum class MapType : std::uint8_t { u8, u16, u32, s32, u64, s64, f16, f32, f64, bf16 };
 constexpr int map_type_bytes(MapType t) {
   switch (t) {
-    case MapType::u8: return 1;
-    case MapType::u16: case MapType::f16: case MapType::bf16: return 2;
-    case MapType::u32: case MapType::s32: case MapType::f32: return 4;
-    default: return 8;
+    case MapType::u8:
+      return 1;
+    case MapType::u16:
+    case MapType::f16:
+    case MapType::bf16:
+      return 2;
+    case MapType::u32:
+    case MapType::s32:
+    case MapType::f32:
+      return 4;
+    default:
+      return 8;
   }
 }
 
@@ -29,13 +37,14 @@ constexpr int map_type_bytes(MapType t) {
 struct TiledMap {
   std::uint64_t address = 0;
   std::uint64_t dims[5] = {1, 1, 1, 1, 1};
-  std::uint64_t stride_bytes[5] = {};            // [0] = element bytes; [i] steps dimension i
+  std::uint64_t stride_bytes[5] = {};  // [0] = element bytes; [i] steps dimension i
   std::uint32_t box[5] = {1, 1, 1, 1, 1};
-  std::uint32_t element_strides[5] = {1, 1, 1, 1, 1};  // [0] is ignored, as without interleave on the GPU
+  std::uint32_t element_strides[5] = {1, 1, 1, 1,
+                                      1};  // [0] is ignored, as without interleave on the GPU
   int rank = 0;
   MapType type = MapType::bf16;
   int swizzle_bytes = 0;
-  bool nan_fill = false;                         // CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+  bool nan_fill = false;  // CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
 
   int element_bytes() const { return map_type_bytes(type); }
   // Elements of the box in shared memory along dimension i: ceil(box / element stride).
@@ -54,16 +63,16 @@ void encode_map(const TiledMap& map, TensorMap* out);
 // False, with one sentence in *why, when the bytes are no record of ours or have been damaged.
 bool decode_map(const void* bytes128, TiledMap* out, std::string* why);
 
-// Where global bytes are: returns a host pointer to `bytes` bytes at `address`, or null, which makes the
-// copy stop and report that address. `write` is true for stores and reductions.
+// Where global bytes are: returns a host pointer to `bytes` bytes at `address`, or null, which
+// makes the copy stop and report that address. `write` is true for stores and reductions.
 struct GlobalMemory {
   virtual ~GlobalMemory() = default;
   virtual std::uint8_t* at(std::uint64_t address, std::uint64_t bytes, bool write) = 0;
 };
 
 // A run of the box: `bytes` contiguous in shared memory (one 16-byte chunk, or a whole row without
-// swizzle). Bytes [first_valid, first_valid + valid) exist in the tensor, `global` is the address of byte
-// first_valid (0 when valid == 0); the rest is out of bounds.
+// swizzle). Bytes [first_valid, first_valid + valid) exist in the tensor, `global` is the address
+// of byte first_valid (0 when valid == 0); the rest is out of bounds.
 struct BoxRun {
   std::uint32_t shared = 0;
   std::uint32_t bytes = 0;
@@ -90,35 +99,38 @@ template <class Visit>
 void for_each_run(const TiledMap& map, const std::int32_t* coordinates, std::uint32_t shared_base,
                   Visit&& visit);
 
-// What is wrong with the shared address of a copy ("" if nothing): 128-byte alignment (PTX ISA), and with a
-// swizzle, a base that is not a multiple of 8 * swizzle_bytes is legal but moves the pattern: not reported.
+// What is wrong with the shared address of a copy ("" if nothing): 128-byte alignment (PTX ISA),
+// and with a swizzle, a base that is not a multiple of 8 * swizzle_bytes is legal but moves the
+// pattern: not reported.
 std::string check_shared_address(const TiledMap& map, std::uint32_t shared_base);
 
 struct CopyResult {
   bool ok = true;
-  std::uint64_t bad_address = 0;   // first global byte that GlobalMemory refused
-  std::uint32_t bytes = 0;         // loads: box_bytes(); stores and reductions: bytes that were in bounds
+  std::uint64_t bad_address = 0;  // first global byte that GlobalMemory refused
+  std::uint32_t bytes = 0;  // loads: box_bytes(); stores and reductions: bytes that were in bounds
 };
 
 // `shared` points at shared address `shared_origin`; the caller has checked that the box fits.
 CopyResult tma_load(const TiledMap& map, const std::int32_t* coordinates, std::uint32_t shared_base,
                     std::uint8_t* shared, std::uint32_t shared_origin, GlobalMemory& global);
-CopyResult tma_store(const TiledMap& map, const std::int32_t* coordinates, std::uint32_t shared_base,
-                     const std::uint8_t* shared, std::uint32_t shared_origin, GlobalMemory& global);
+CopyResult tma_store(const TiledMap& map, const std::int32_t* coordinates,
+                     std::uint32_t shared_base, const std::uint8_t* shared,
+                     std::uint32_t shared_origin, GlobalMemory& global);
 
 enum class ReduceOp { add, min, max, inc, dec, and_, or_, xor_ };
 // Whether cp.reduce.async.bulk.tensor knows op for the map's type.
 bool reduce_supported(ReduceOp op, MapType type);
-// Each element is one atomic update, relaxed, so that CTAs on several host threads may reduce into one
-// tensor. f32 add flushes subnormals; f16 and bf16 round to nearest even.
+// Each element is one atomic update, relaxed, so that CTAs on several host threads may reduce into
+// one tensor. f32 add flushes subnormals; f16 and bf16 round to nearest even.
 CopyResult tma_reduce(ReduceOp op, const TiledMap& map, const std::int32_t* coordinates,
                       std::uint32_t shared_base, const std::uint8_t* shared,
                       std::uint32_t shared_origin, GlobalMemory& global);
 // The same for untiled cp.reduce.async.bulk: `bytes` at `destination` (host) from `source`.
-void reduce_elements(ReduceOp op, MapType type, std::uint8_t* destination, const std::uint8_t* source,
-                     std::uint32_t bytes);
+void reduce_elements(ReduceOp op, MapType type, std::uint8_t* destination,
+                     const std::uint8_t* source, std::uint32_t bytes);
 
-// Shared addresses (16-byte chunks, swizzled) that the box covers, in order; room for box_bytes() / 16.
+// Shared addresses (16-byte chunks, swizzled) that the box covers, in order; room for box_bytes()
+// / 16.
 std::uint32_t box_chunks(const TiledMap& map, std::uint32_t shared_base, std::uint32_t* out);
 
 template <class Visit>

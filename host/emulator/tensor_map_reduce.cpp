@@ -1,7 +1,8 @@
 // cp.reduce.async.bulk, tiled or not: one atomic update per element of global memory.
-// Rules: PTX ISA, cp.reduce.async.bulk (types per operation), red (inc, dec, subnormals of f32 add).
-#include <atomic>
+// Rules: PTX ISA, cp.reduce.async.bulk (types per operation), red (inc, dec, subnormals of f32
+// add).
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "host/emulator/numeric.h"
@@ -15,14 +16,22 @@ T combine_integer(ReduceOp op, T old, T value) {
   using U = std::make_unsigned_t<T>;
   const U a = static_cast<U>(old), b = static_cast<U>(value);
   switch (op) {
-    case ReduceOp::add: return static_cast<T>(a + b);
-    case ReduceOp::min: return std::min(old, value);
-    case ReduceOp::max: return std::max(old, value);
-    case ReduceOp::inc: return static_cast<T>(a >= b ? U{0} : a + 1);
-    case ReduceOp::dec: return static_cast<T>(a == 0 || a > b ? b : a - 1);
-    case ReduceOp::and_: return static_cast<T>(a & b);
-    case ReduceOp::or_: return static_cast<T>(a | b);
-    case ReduceOp::xor_: return static_cast<T>(a ^ b);
+    case ReduceOp::add:
+      return static_cast<T>(a + b);
+    case ReduceOp::min:
+      return std::min(old, value);
+    case ReduceOp::max:
+      return std::max(old, value);
+    case ReduceOp::inc:
+      return static_cast<T>(a >= b ? U{0} : a + 1);
+    case ReduceOp::dec:
+      return static_cast<T>(a == 0 || a > b ? b : a - 1);
+    case ReduceOp::and_:
+      return static_cast<T>(a & b);
+    case ReduceOp::or_:
+      return static_cast<T>(a | b);
+    case ReduceOp::xor_:
+      return static_cast<T>(a ^ b);
   }
   return old;
 }
@@ -44,7 +53,8 @@ void update_all(std::uint8_t* destination, const std::uint8_t* source, std::uint
   for (std::uint32_t at = 0; at + sizeof(Word) <= bytes; at += sizeof(Word)) {
     Word value;
     std::memcpy(&value, source + at, sizeof value);
-    std::atomic_ref<Word> cell(*reinterpret_cast<Word*>(destination + at));  // aligned: rows are x16
+    std::atomic_ref<Word> cell(
+        *reinterpret_cast<Word*>(destination + at));  // aligned: rows are x16
     Word old = cell.load(std::memory_order_relaxed);
     while (!cell.compare_exchange_weak(old, combine(old, value), std::memory_order_relaxed)) {
     }
@@ -57,15 +67,21 @@ bool reduce_supported(ReduceOp op, MapType type) {
   const bool u32 = type == MapType::u32, s32 = type == MapType::s32, u64 = type == MapType::u64,
              s64 = type == MapType::s64, half = type == MapType::f16 || type == MapType::bf16;
   switch (op) {
-    case ReduceOp::add: return u32 || s32 || u64 || type == MapType::f32 || half;
-    case ReduceOp::min: case ReduceOp::max: return u32 || s32 || u64 || s64 || half;
-    case ReduceOp::inc: case ReduceOp::dec: return u32;
-    default: return u32 || s32 || u64 || s64;  // bitwise, .b32 and .b64
+    case ReduceOp::add:
+      return u32 || s32 || u64 || type == MapType::f32 || half;
+    case ReduceOp::min:
+    case ReduceOp::max:
+      return u32 || s32 || u64 || s64 || half;
+    case ReduceOp::inc:
+    case ReduceOp::dec:
+      return u32;
+    default:
+      return u32 || s32 || u64 || s64;  // bitwise, .b32 and .b64
   }
 }
 
-void reduce_elements(ReduceOp op, MapType type, std::uint8_t* destination, const std::uint8_t* source,
-                     std::uint32_t bytes) {
+void reduce_elements(ReduceOp op, MapType type, std::uint8_t* destination,
+                     const std::uint8_t* source, std::uint32_t bytes) {
   switch (type) {
     case MapType::u32:
       return update_all<std::uint32_t>(destination, source, bytes, [op](auto old, auto value) {
@@ -73,8 +89,8 @@ void reduce_elements(ReduceOp op, MapType type, std::uint8_t* destination, const
       });
     case MapType::s32:
       return update_all<std::uint32_t>(destination, source, bytes, [op](auto old, auto value) {
-        return static_cast<std::uint32_t>(combine_integer(op, static_cast<std::int32_t>(old),
-                                                          static_cast<std::int32_t>(value)));
+        return static_cast<std::uint32_t>(
+            combine_integer(op, static_cast<std::int32_t>(old), static_cast<std::int32_t>(value)));
       });
     case MapType::u64:
       return update_all<std::uint64_t>(destination, source, bytes, [op](auto old, auto value) {
@@ -82,20 +98,22 @@ void reduce_elements(ReduceOp op, MapType type, std::uint8_t* destination, const
       });
     case MapType::s64:
       return update_all<std::uint64_t>(destination, source, bytes, [op](auto old, auto value) {
-        return static_cast<std::uint64_t>(combine_integer(op, static_cast<std::int64_t>(old),
-                                                          static_cast<std::int64_t>(value)));
+        return static_cast<std::uint64_t>(
+            combine_integer(op, static_cast<std::int64_t>(old), static_cast<std::int64_t>(value)));
       });
     case MapType::f32:
       return update_all<std::uint32_t>(destination, source, bytes, [op](auto old, auto value) {
         return combine_f32(op, old, value);
       });
-    case MapType::f16: case MapType::bf16: {
+    case MapType::f16:
+    case MapType::bf16: {
       const HalfType t = type == MapType::f16 ? HalfType::f16 : HalfType::bf16;
       return update_all<std::uint16_t>(destination, source, bytes, [op, t](auto old, auto value) {
         return combine_half(t, op, old, value);
       });
     }
-    default: return;  // reduce_supported() is false: the machine refuses first
+    default:
+      return;  // reduce_supported() is false: the machine refuses first
   }
 }
 

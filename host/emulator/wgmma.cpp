@@ -1,10 +1,10 @@
-// The product of wgmma: both operands are decoded once into float64 scratch laid out for the inner loop, then
-// multiplied eight rows (one half of a warp's fragment) at a time.
+// The product of wgmma: both operands are decoded once into float64 scratch laid out for the inner
+// loop, then multiplied eight rows (one half of a warp's fragment) at a time.
 //
-// Scratch layouts: A [row][k]; B [column / 8][k][8] and D [row][column / 8][8], where the 8 columns of a
-// block stand in the order 0 2 4 6 1 3 5 7: the even columns are one register of the D fragment, the odd
-// ones the next, so a register's lanes are stored as they stand.
-// Next: tensor_core.cpp (addresses), numeric.h (formats).
+// Scratch layouts: A [row][k]; B [column / 8][k][8] and D [row][column / 8][8], where the 8 columns
+// of a block stand in the order 0 2 4 6 1 3 5 7: the even columns are one register of the D
+// fragment, the odd ones the next, so a register's lanes are stored as they stand. Next:
+// tensor_core.cpp (addresses), numeric.h (formats).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -47,7 +47,8 @@ FLASHPTX_INLINE double decode16(bool bf16, std::uint32_t h) {
   return float_of(bits | (h & 0x8000u) << 16);
 }
 
-// 16 bytes to 16 / element-size values. Constant trip counts keep each case a few vector instructions.
+// 16 bytes to 16 / element-size values. Constant trip counts keep each case a few vector
+// instructions.
 FLASHPTX_INLINE void decode_chunk(MatrixType type, const std::uint8_t* from, double* to) {
   if (type == MatrixType::f16 || type == MatrixType::bf16) {
     std::uint16_t h[8];
@@ -75,7 +76,8 @@ FLASHPTX_INLINE void decode_chunk(MatrixType type, const std::uint8_t* from, dou
 // Place of column c (0..7) inside its block of 8.
 constexpr int kPlace[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-FLASHPTX_CLONES void decode_a_shared(const SharedOperand& operand, const SharedView& shared, double* a) {
+FLASHPTX_CLONES void decode_a_shared(const SharedOperand& operand, const SharedView& shared,
+                                     double* a) {
   std::uint32_t chunk[512];
   const int count = operand_chunks(operand, chunk);
   const int per_chunk = 16 / matrix_element_bytes(operand.type);
@@ -114,14 +116,16 @@ FLASHPTX_CLONES void decode_b(const SharedOperand& operand, const SharedView& sh
   }
 }
 
-// The four A registers of each warp: a register holds 4 bytes of one row, at byte 16 * (r / 2) + 4 * (l % 4).
-FLASHPTX_CLONES void decode_a_registers(MatrixType type, const WarpFragments (&warps)[4], double* a) {
+// The four A registers of each warp: a register holds 4 bytes of one row, at byte 16 * (r / 2) + 4
+// * (l % 4).
+FLASHPTX_CLONES void decode_a_registers(MatrixType type, const WarpFragments (&warps)[4],
+                                        double* a) {
   const int per_register = 4 / matrix_element_bytes(type), k_count = 8 * per_register;
   for (int w = 0; w < 4; ++w) {
     for (int g = 0; g < 8; ++g) {
       for (int h = 0; h < 2; ++h) {
         std::uint8_t row[32];
-        std::memcpy(row, warps[w].a[h] + 4 * g, 16);           // r = h: K bytes 0..15 from four lanes
+        std::memcpy(row, warps[w].a[h] + 4 * g, 16);  // r = h: K bytes 0..15 from four lanes
         std::memcpy(row + 16, warps[w].a[2 + h] + 4 * g, 16);  // r = 2 + h
         double* to = a + (16 * w + g + 8 * h) * k_count;
         decode_chunk(type, row, to);
@@ -131,9 +135,11 @@ FLASHPTX_CLONES void decode_a_registers(MatrixType type, const WarpFragments (&w
   }
 }
 
-// ---- D fragments to and from a strip --------------------------------------------------------------------
+// ---- D fragments to and from a strip
+// --------------------------------------------------------------------
 
-// Registers of block j of a strip with row half h: f32 and s32 4j + 2h (even columns) and + 1; f16 2j + h.
+// Registers of block j of a strip with row half h: f32 and s32 4j + 2h (even columns) and + 1; f16
+// 2j + h.
 template <AccumulatorType kType>
 FLASHPTX_INLINE void load_strip(const WarpFragments& warp, int h, int n, double* d) {
   for (int j = 0; j < n / 8; ++j) {
@@ -188,16 +194,19 @@ FLASHPTX_INLINE void store_strip(const double* d, bool saturate, int h, int n,
   }
 }
 
-// ---- inner loops ----------------------------------------------------------------------------------------
+// ---- inner loops
+// ----------------------------------------------------------------------------------------
 
 typedef double Vector8 __attribute__((vector_size(64)));
 
 // d[4 rows][kBlocks][8] += a[4 rows][k] * b[kBlocks][k][8], sums held in registers.
 template <int kBlocks>
-FLASHPTX_INLINE void multiply_block(const double* a, const double* b, int k_count, double* d, int n) {
+FLASHPTX_INLINE void multiply_block(const double* a, const double* b, int k_count, double* d,
+                                    int n) {
   Vector8 sum[4][kBlocks];
   for (int r = 0; r < 4; ++r) {
-    for (int j = 0; j < kBlocks; ++j) sum[r][j] = *reinterpret_cast<const Vector8*>(d + r * n + 8 * j);
+    for (int j = 0; j < kBlocks; ++j)
+      sum[r][j] = *reinterpret_cast<const Vector8*>(d + r * n + 8 * j);
   }
   for (int k = 0; k < k_count; ++k) {
     for (int j = 0; j < kBlocks; ++j) {
@@ -210,22 +219,25 @@ FLASHPTX_INLINE void multiply_block(const double* a, const double* b, int k_coun
   }
 }
 
-FLASHPTX_INLINE void multiply_strip(const double* a, const double* b, int k_count, double* d, int n) {
+FLASHPTX_INLINE void multiply_strip(const double* a, const double* b, int k_count, double* d,
+                                    int n) {
   int block = 0;
   for (; block + 2 <= n / 8; block += 2) {
     for (int r = 0; r < kRows; r += 4) {
-      multiply_block<2>(a + r * k_count, b + block * k_count * 8, k_count, d + r * n + 8 * block, n);
+      multiply_block<2>(a + r * k_count, b + block * k_count * 8, k_count, d + r * n + 8 * block,
+                        n);
     }
   }
   for (; block < n / 8; ++block) {
     for (int r = 0; r < kRows; r += 4) {
-      multiply_block<1>(a + r * k_count, b + block * k_count * 8, k_count, d + r * n + 8 * block, n);
+      multiply_block<1>(a + r * k_count, b + block * k_count * 8, k_count, d + r * n + 8 * block,
+                        n);
     }
   }
 }
 
-// Hopper's FP8 accumulation as reported by DeepSeek-V3: the addends of one step (products and the old D)
-// are aligned to the largest exponent among them and cut, toward zero, below 14 bits.
+// Hopper's FP8 accumulation as reported by DeepSeek-V3: the addends of one step (products and the
+// old D) are aligned to the largest exponent among them and cut, toward zero, below 14 bits.
 FLASHPTX_INLINE void multiply_strip_narrow(const double* a, const double* b, int k_count, double* d,
                                            int n) {
   constexpr double kGuard = 0x1p-13;  // 14 bits: the leading one and 13 below
@@ -284,13 +296,15 @@ FLASHPTX_INLINE void all_strips(const WgmmaOp& op, const WarpFragments (&warps)[
   }
 }
 
-// Fusing a * b + c changes nothing in these: the products of all the input formats are exact in float64.
+// Fusing a * b + c changes nothing in these: the products of all the input formats are exact in
+// float64.
 #define FLASHPTX_PRODUCT FLASHPTX_CLONES __attribute__((optimize("fp-contract=fast")))
 
 FLASHPTX_PRODUCT void product_f32(const WgmmaOp& op, const WarpFragments (&warps)[4], Scratch& s) {
   all_strips<AccumulatorType::f32, false>(op, warps, s);
 }
-FLASHPTX_CLONES void product_f32_narrow(const WgmmaOp& op, const WarpFragments (&warps)[4], Scratch& s) {
+FLASHPTX_CLONES void product_f32_narrow(const WgmmaOp& op, const WarpFragments (&warps)[4],
+                                        Scratch& s) {
   all_strips<AccumulatorType::f32, true>(op, warps, s);
 }
 void product_f16(const WgmmaOp& op, const WarpFragments (&warps)[4], Scratch& s) {
@@ -312,8 +326,8 @@ Status wgmma(const WgmmaOp& op, const SharedView& shared, const WarpFragments (&
   if (op.a_negate != op.b_negate) {
     for (int i = 0; i < 64 * op.k(); ++i) s.a[i] = -s.a[i];
   }
-  const bool narrow = op.narrow_accumulator &&
-                      (op.a_type == MatrixType::e4m3 || op.a_type == MatrixType::e5m2);
+  const bool narrow =
+      op.narrow_accumulator && (op.a_type == MatrixType::e4m3 || op.a_type == MatrixType::e5m2);
   if (op.d_type == AccumulatorType::s32) product_s32(op, warps, s);
   else if (op.d_type == AccumulatorType::f16) product_f16(op, warps, s);
   else if (narrow) product_f32_narrow(op, warps, s);
