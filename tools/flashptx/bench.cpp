@@ -1,0 +1,232 @@
+// The three modes, the rotation of buffers and the clock. Next: bench.h says why.
+#include "tools/flashptx/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+
+#include "tools/reference/numeric.h"
+
+namespace flashptx {
+namespace {
+
+// Counts SM clocks against the global timer for about 100 us in one thread; out = {clocks, nanoseconds}.
+constexpr const char* clock_ptx = R"(.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry flashptx_clock(.param .u64 out)
+{
+  .reg .u64 %address, %c0, %c1, %t0, %t1;
+  .reg .pred %again;
+  ld.param.u64 %address, [out];
+  mov.u64 %t0, %globaltimer;
+  mov.u64 %c0, %clock64;
+$SPIN:
+  mov.u64 %c1, %clock64;
+  sub.u64 %c1, %c1, %c0;
+  setp.lt.u64 %again, %c1, 200000;
+  @%again bra $SPIN;
+  mov.u64 %t1, %globaltimer;
+  mov.u64 %c1, %clock64;
+  sub.u64 %c1, %c1, %c0;
+  sub.u64 %t1, %t1, %t0;
+  st.global.v2.u64 [%address], {%c1, %t1};
+  ret;
+}
+)";
+
+constexpr std::size_t most_sets = 16;
+
+void append(const std::vector<float>& from, std::vector<float>* to) { to->insert(to->end(), from.begin(), from.end()); }
+
+}  // namespace
+
+const char* to_string(BenchMode mode) {
+  return mode == BenchMode::burst ? "burst" : mode == BenchMode::interleaved ? "interleaved" : "sustained";
+}
+
+bool parse_bench_mode(const std::string& text, BenchMode* out) {
+  for (BenchMode m : {BenchMode::burst, BenchMode::interleaved, BenchMode::sustained})
+    if (text == to_string(m)) {
+      *out = m;
+      return true;
+    }
+  return false;
+}
+
+std::vector<reference::Problem> cells(const BenchGrid& grid) {
+  std::vector<reference::Problem> out;
+  for (DataType dtype : grid.dtypes)
+    for (int dim : grid.head_dims)
+      for (Mask mask : grid.masks)
+        for (std::int64_t seqlen : grid.seqlens) {
+          if (dim < 1 || grid.hidden % dim != 0)
+            throw std::invalid_argument("hidden size " + std::to_string(grid.hidden) + " is not a multiple of head_dim " +
+                                        std::to_string(dim));
+          if (seqlen < 1 || grid.tokens % seqlen != 0)
+            throw std::invalid_argument("tokens " + std::to_string(grid.tokens) + " is not a multiple of seqlen " +
+                                        std::to_string(seqlen));
+          reference::Problem p;
+          p.dtype = dtype, p.mask = mask;
+          p.batch = grid.tokens / seqlen, p.heads_q = p.heads_kv = grid.hidden / dim;
+          p.seqlen_q = p.seqlen_k = seqlen;
+          p.head_dim = p.head_dim_v = dim;
+          p.scale = 1 / std::sqrt(static_cast<float>(dim));
+          out.push_back(p);
+        }
+  return out;
+}
+
+struct Bench::Contender {
+  BenchRow* row = nullptr;
+  std::unique_ptr<ForwardPlan> plan;
+};
+
+Bench::Bench(Device& device, BenchOptions options)
+    : device_(device), options_(std::move(options)), attention_(device) {
+  // Without the clock the figures still stand; the column is then empty.
+  if (!device_.load(clock_ptx, "flashptx_clock", 0, &clock_).ok()) clock_ = nullptr;
+  if (clock_ != nullptr && !device_.allocate(16, &clock_out_).ok()) clock_out_ = 0;
+}
+
+Bench::~Bench() {
+  free_buffers();
+  if (clock_out_ != 0) device_.free(clock_out_);
+  if (clock_ != nullptr) device_.unload(clock_);
+}
+
+void Bench::free_buffers() {
+  for (const Set& s : sets_)
+    for (std::uint64_t address : {s.q, s.k, s.v, s.o})
+      if (address != 0) device_.free(address);
+  sets_.clear();
+}
+
+// Enough copies of the tensors that a round of launches does not find its data in L2.
+Status Bench::prepare_buffers(const reference::Problem& p) {
+  const std::int64_t elements = std::max(p.batch * p.seqlen_q * p.heads_q * std::max(p.head_dim, p.head_dim_v),
+                                         p.batch * p.seqlen_k * p.heads_kv * std::max(p.head_dim, p.head_dim_v));
+  const auto bytes = static_cast<std::size_t>(elements * reference::bytes_of(p.dtype));
+  if (dtype_ == p.dtype && bytes <= set_bytes_ && !sets_.empty()) return {};
+  free_buffers();
+  dtype_ = p.dtype, set_bytes_ = bytes;
+  const std::size_t count = std::clamp<std::size_t>(2 * device_.info().l2_bytes / (4 * bytes) + 1, 1, most_sets);
+  std::vector<std::uint8_t> data(bytes);
+  for (int tensor = 0; tensor < 3; ++tensor) {
+    constexpr std::int64_t chunk = 1 << 16;
+    reference::parallel_for((elements + chunk - 1) / chunk, 0, [&](std::int64_t c) {
+      for (std::int64_t i = c * chunk; i < std::min((c + 1) * chunk, elements); ++i)
+        reference::store(p.dtype, data.data(), i,
+                         reference::normal(3 * options_.seed + static_cast<std::uint64_t>(tensor),
+                                           static_cast<std::uint64_t>(i)));
+    });
+    if (sets_.empty()) sets_.resize(count, Set{0, 0, 0, 0});
+    for (Set& set : sets_) {
+      std::uint64_t* address = tensor == 0 ? &set.q : tensor == 1 ? &set.k : &set.v;
+      if (Status s = device_.allocate(bytes, address); !s.ok()) return s;
+      if (Status s = device_.copy_to_device(*address, data.data(), bytes); !s.ok()) return s;
+    }
+  }
+  for (Set& set : sets_)
+    if (Status s = device_.allocate(bytes, &set.o); !s.ok()) return s;
+  return {};
+}
+
+Status Bench::time_once(Contender& c, int warmup, int repeats) {
+  std::vector<float> samples;
+  const auto launch = [&] {
+    const Set& set = sets_[next_set_++ % sets_.size()];
+    return c.plan->run({set.q, set.k, set.v, set.o, 0}, nullptr);
+  };
+  const Status s = device_.time(launch, warmup, repeats, nullptr, &samples);
+  if (!s.ok()) c.row->note = s.message;
+  append(samples, &c.row->milliseconds);
+  return s;
+}
+
+double Bench::clock_mhz() {
+  if (clock_ == nullptr || clock_out_ == 0) return 0;
+  void* params[] = {&clock_out_};
+  if (!device_.launch(clock_, LaunchDims{}, params, 1, nullptr).ok()) return 0;
+  std::uint64_t counted[2] = {0, 0};
+  if (!device_.synchronize(nullptr).ok()) return 0;
+  if (!device_.copy_from_device(counted, clock_out_, sizeof counted).ok() || counted[1] == 0) return 0;
+  return 1000.0 * static_cast<double>(counted[0]) / static_cast<double>(counted[1]);
+}
+
+void Bench::burst(std::vector<Contender>& contenders) {
+  for (Contender& c : contenders) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (time_once(c, 5, options_.repeats).ok()) c.row->clock_mhz = clock_mhz();
+  }
+}
+
+void Bench::interleaved(std::vector<Contender>& contenders) {
+  const int rounds = std::max(1, options_.rounds);
+  const int per_round = std::max(1, (options_.repeats + rounds - 1) / rounds);
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      // Odd rounds run backwards, so that no kernel always has the same neighbour in front of it.
+      Contender& c = contenders[round % 2 == 0 ? i : contenders.size() - 1 - i];
+      if (c.row->note.empty() && time_once(c, 2, per_round).ok()) c.row->clock_mhz = clock_mhz();
+    }
+}
+
+void Bench::sustained(std::vector<Contender>& contenders) {
+  using Clock = std::chrono::steady_clock;
+  for (Contender& c : contenders) {
+    const auto end = Clock::now() + std::chrono::duration<double>(options_.warm_seconds);
+    Status s;
+    while (s.ok() && Clock::now() < end) {
+      s = time_once(c, 0, options_.repeats);
+      c.row->milliseconds.clear();
+    }
+    if (s.ok() && time_once(c, 0, options_.repeats).ok()) c.row->clock_mhz = clock_mhz();
+  }
+}
+
+void Bench::measure(std::vector<Contender>& contenders) {
+  switch (options_.mode) {
+    case BenchMode::burst: return burst(contenders);
+    case BenchMode::interleaved: return interleaved(contenders);
+    case BenchMode::sustained: return sustained(contenders);
+  }
+}
+
+Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& kernels, std::vector<BenchRow>* rows) {
+  if (Status s = prepare_buffers(p); !s.ok()) return s;
+  ForwardProblem problem;
+  problem.dtype = p.dtype, problem.mask = p.mask;
+  problem.batch = p.batch, problem.heads_q = p.heads_q, problem.heads_kv = p.heads_kv;
+  problem.seqlen_q = p.seqlen_q, problem.seqlen_k = p.seqlen_k;
+  problem.head_dim = p.head_dim, problem.head_dim_v = p.head_dim_v;
+  problem.softmax_scale = p.scale;
+  problem.q = strides_bshd(p.seqlen_q, p.heads_q, p.head_dim);
+  problem.k = strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim);
+  problem.v = strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim_v);
+  problem.o = strides_bshd(p.seqlen_q, p.heads_q, p.head_dim_v);
+  std::vector<BenchRow> fresh(kernels.size());
+  std::vector<Contender> contenders;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    fresh[i].problem = p;
+    fresh[i].label = kernels[i].label;
+    Contender c;
+    c.row = &fresh[i];
+    const Status s = attention_.plan_forward(problem, kernels[i].choice, &c.plan);
+    if (!s.ok()) {
+      fresh[i].note = s.message;
+      continue;
+    }
+    fresh[i].kernel = c.plan->kernel_name();
+    contenders.push_back(std::move(c));
+  }
+  measure(contenders);
+  for (BenchRow& row : fresh)
+    if (row.note.empty()) row.note = refuse_samples(row.milliseconds);
+  rows->insert(rows->end(), fresh.begin(), fresh.end());
+  return device_.synchronize(nullptr);
+}
+
+}  // namespace flashptx

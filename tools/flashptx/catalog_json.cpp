@@ -1,0 +1,163 @@
+// LaunchFacts -> JSON. Order of keys is fixed, numbers are plain: the file is a golden and is read by people too.
+// Next: gen/catalog.h (the facts).
+#include "tools/flashptx/catalog_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "host/sha256.h"
+
+namespace flashptx {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ParamShape {
+  const char* kind;
+  int bytes, alignment;
+};
+ParamShape shape_of(ParamKind kind) {
+  switch (kind) {
+    case ParamKind::tensor_map: return {"tensor_map", 128, 64};
+    case ParamKind::pointer: return {"pointer", 8, 8};
+    case ParamKind::u32: return {"u32", 4, 4};
+    case ParamKind::u64: return {"u64", 8, 8};
+    case ParamKind::i64: return {"i64", 8, 8};
+    case ParamKind::f32: return {"f32", 4, 4};
+  }
+  return {"?", 0, 0};
+}
+
+// cuda.core and DLPack list dimensions outermost first.
+template <class T>
+Json reversed(const std::vector<T>& values) {
+  Json out = Json::array();
+  for (auto it = values.rbegin(); it != values.rend(); ++it) out.push_back(*it);
+  return out;
+}
+
+// Dimension "heads_kv" of parameter k_map has the byte stride "stride(heads_kv) * element_bytes": whatever the
+// caller's tensor has; only the innermost must be contiguous.
+Json tensor_map_json(const ParamFact& p) {
+  Json strides = Json::array();
+  for (std::size_t i = 1; i < p.dims.size(); ++i) strides.push_back("stride(" + p.dims[i] + ") * element_bytes");
+  const std::string swizzle = p.swizzle_bytes ? std::to_string(p.swizzle_bytes) + "B" : "none";
+  return Json{
+      {"element", p.element},
+      {"rank", p.dims.size()},
+      {"dims", p.dims},
+      {"strides_bytes", strides},
+      {"box", p.box},
+      {"element_strides", std::vector<int>(p.dims.size(), 1)},
+      {"interleave", "none"},
+      {"swizzle", swizzle},
+      {"l2_promotion", "any"},
+      {"oob_fill", "zeros"},
+      {"strided_view", {{"shape", reversed(p.dims)}, {"box_dim", reversed(p.box)}, {"swizzle", swizzle}}},
+  };
+}
+
+Json params_json(const LaunchFacts& facts) {
+  Json out = Json::array();
+  for (const ParamFact& p : facts.params) {
+    const ParamShape shape = shape_of(p.kind);
+    Json one{{"name", p.name}, {"kind", shape.kind}, {"bytes", shape.bytes}, {"alignment", shape.alignment}};
+    if (p.kind == ParamKind::tensor_map || p.kind == ParamKind::pointer)
+      one["access"] = p.written ? "write" : "read";
+    one["meaning"] = p.meaning;
+    if (p.kind == ParamKind::tensor_map) one["tensor_map"] = tensor_map_json(p);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Json launch_json(const std::string& file, const EmittedKernel& kernel) {
+  const LaunchFacts& f = kernel.facts;
+  return Json{
+      {"file", file},
+      {"entry", f.entry},
+      {"sha256", to_hex(sha256(kernel.text))},
+      {"arch", "sm_90a"},
+      {"ptx_version", f.ptx_version},
+      {"driver_min", f.driver_min},
+      {"grid", f.grid},
+      {"block", {f.block_threads, 1, 1}},
+      {"num_warps", f.block_threads / 32},
+      {"cluster", {f.cluster, 1, 1}},
+      {"shared", f.shared_bytes},
+      {"parameters", params_json(f)},
+  };
+}
+
+const ParamFact* find_param(const LaunchFacts& facts, const std::string& name) {
+  for (const ParamFact& p : facts.params)
+    if (p.name == name) return &p;
+  return nullptr;
+}
+
+Json workspace_json(const LaunchFacts& facts) {
+  const ParamFact* counter = find_param(facts, "tile_counter");
+  if (counter == nullptr) return Json::array();
+  return Json::array({{{"parameter", "tile_counter"}, {"bytes", 8}, {"zeroed", true}, {"meaning", counter->meaning}}});
+}
+
+}  // namespace
+
+Json kernel_json(const KernelConfig& config, const EmittedKernel& kernel) {
+  const ProblemClass& c = config.problem;
+  const Plan& p = config.plan;
+  Json out = launch_json(config.name() + ".ptx", kernel);
+  out["workspace"] = workspace_json(kernel.facts);
+  out["problem"] = {{"operation", "attention_forward"}, {"dtype", to_string(c.dtype)}, {"head_dim", c.head_dim},
+                    {"head_dim_v", c.head_dim_v},       {"mask", to_string(c.mask)}};
+  if (c.mask == Mask::causal) out["problem"]["mask_alignment"] = "bottom right: key j is seen when j <= i + seqlen_k - seqlen_q";
+  out["plan"] = {{"tile_q", config.tile_q()}, {"tile_kv", p.tile_kv},   {"warpgroups", p.warpgroups},
+                 {"kv_stages", p.kv_stages},  {"schedule", p.schedule}, {"softmax", to_string(p.softmax)}};
+  out["registers"] = {{"entry", kernel.facts.entry_registers},
+                      {"producer", kernel.facts.producer_registers},
+                      {"consumer", kernel.facts.consumer_registers}};
+  out["lse"] = {{"base", "e"},
+                {"dtype", "f32"},
+                {"shape", {"batch", "heads_q", "seqlen_q"}},
+                {"contiguous", true},
+                {"of", "softmax_scale * (q . k) over visible keys"},
+                {"empty_row", "-inf, and O = 0"}};
+  out["limits"] = {{"head_dim", "<= " + std::to_string(c.head_dim) + ", a multiple of 8; missing columns read as zeros"},
+                   {"head_ratio", "heads_q is a multiple of heads_kv"},
+                   {"alignment", "addresses and byte strides are multiples of 16; strides below 2^40 bytes"},
+                   {"seqlen_k", ">= 1 (tensor maps have no empty dimension)"}};
+  return out;
+}
+
+Json auxiliary_json(const std::string& name, const EmittedKernel& kernel) {
+  Json out = launch_json(name + ".ptx", kernel);
+  out["problem"] = {{"operation", name}};
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> catalog_files() {
+  std::vector<std::pair<std::string, std::string>> files;
+  Json kernels = Json::array();
+  for (const KernelConfig& config : catalog()) {
+    EmittedKernel kernel = emit(config);
+    kernels.push_back(kernel_json(config, kernel));
+    files.emplace_back(config.name() + ".ptx", std::move(kernel.text));
+  }
+  for (const std::string& name : auxiliary_kernels()) {
+    EmittedKernel kernel = emit_auxiliary(name);
+    kernels.push_back(auxiliary_json(name, kernel));
+    files.emplace_back(name + ".ptx", std::move(kernel.text));
+  }
+  const Json root{
+      {"schema_version", catalog_schema_version},
+      {"arguments", "pass an array of pointers to the parameters (kernelParams of cuLaunchKernel) in this order; "
+                    "never one packed buffer: by-value tensor maps have no stable offset in it"},
+      {"shared_memory", "set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES to `shared` before the first launch"},
+      {"tensor_maps", "dims are innermost first, as cuTensorMapEncodeTiled takes them; strided_view is outermost "
+                      "first, as DLPack and cuda.core's as_tensor_map take it"},
+      {"kernels", std::move(kernels)},
+  };
+  files.emplace_back("catalog.json", root.dump(1) + "\n");
+  return files;
+}
+
+}  // namespace flashptx

@@ -1,0 +1,82 @@
+// Options -> KernelConfig. Whether a kernel can have that config is the generator's to say. Next: gen/catalog.h.
+#include "tools/flashptx/config_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "host/select.h"
+#include "tools/flashptx/commands.h"
+#include "tools/reference/numeric.h"
+
+namespace flashptx {
+namespace {
+
+void set_switch(const std::string& typed, bool* value) {
+  if (!typed.empty()) *value = typed == "on";
+}
+void set_number(int typed, int* value) {
+  if (typed != 0) *value = typed;
+}
+
+Plan default_plan(const ProblemClass& problem) {
+  ForwardProblem p;
+  p.dtype = problem.dtype, p.mask = problem.mask;
+  p.batch = 1, p.heads_q = p.heads_kv = 16, p.seqlen_q = p.seqlen_k = 16384;
+  p.head_dim = problem.head_dim, p.head_dim_v = problem.head_dim_v;
+  Selection chosen;
+  const Status s = select_forward(p, &chosen);
+  if (!s.ok()) leave(exit_usage, s.message);
+  return chosen.config.plan;
+}
+
+}  // namespace
+
+void add_config_options(CLI::App& app, ConfigOptions& o) {
+  const auto on_off = CLI::IsMember({"on", "off"});
+  app.add_option("name", o.name, "Kernel name; in its place the options below, unset ones as the host would choose");
+  app.add_option("--dtype", o.dtype, "f16 or bf16")->capture_default_str();
+  app.add_option("--head-dim", o.head_dim, "Head dimension of Q and K, a multiple of 16")->capture_default_str();
+  app.add_option("--head-dim-v", o.head_dim_v, "Head dimension of V and O; default: that of Q");
+  app.add_flag("--causal", o.causal, "Causal mask, aligned bottom right");
+  app.add_option("--warpgroups", o.warpgroups, "Consumer warpgroups, 64 query rows each");
+  app.add_option("--tile-kv", o.tile_kv, "Keys per block");
+  app.add_option("--stages", o.stages, "Ring slots of K and of V");
+  app.add_option("--q-stages", o.q_stages, "Q buffers");
+  app.add_option("--schedule", o.schedule, "Schedule, by name");
+  app.add_option("--ping-pong", o.ping_pong, "Token between warpgroups around their wgmma issue")->check(on_off);
+  app.add_option("--softmax", o.softmax, "plain, or lazy: rescale O only when the maximum grew enough")
+      ->check(CLI::IsMember({"plain", "lazy"}));
+  app.add_option("--lazy-threshold", o.lazy_threshold_log2, "Growth of the maximum, in powers of two");
+  app.add_option("--dynamic-tiles", o.dynamic_tiles, "Tiles drawn from a counter, heaviest first")->check(on_off);
+  app.add_option("--o-own-buffer", o.o_own_buffer, "O staged in its own shared memory")->check(on_off);
+  app.add_option("--pin-exp", o.pin_exp, "Keep the exponentials in front of the wait for P V")->check(on_off);
+}
+
+KernelConfig config_from(const ConfigOptions& o) {
+  KernelConfig config;
+  if (!o.name.empty()) {
+    std::string error;
+    if (!KernelConfig::parse(o.name, &config, &error)) leave(exit_usage, o.name + ": " + error);
+    return config;
+  }
+  if (!reference::parse_data_type(o.dtype, &config.problem.dtype))
+    leave(exit_usage, "--dtype " + o.dtype + ": wanted f16 or bf16");
+  config.problem.head_dim = o.head_dim;
+  config.problem.head_dim_v = o.head_dim_v != 0 ? o.head_dim_v : o.head_dim;
+  config.problem.mask = o.causal ? Mask::causal : Mask::full;
+  config.plan = default_plan(config.problem);
+  Plan& plan = config.plan;
+  set_number(o.warpgroups, &plan.warpgroups);
+  set_number(o.tile_kv, &plan.tile_kv);
+  set_number(o.stages, &plan.kv_stages);
+  set_number(o.q_stages, &plan.q_stages);
+  set_number(o.lazy_threshold_log2, &plan.lazy_threshold_log2);
+  if (!o.schedule.empty()) plan.schedule = o.schedule;
+  if (!o.softmax.empty()) plan.softmax = o.softmax == "lazy" ? Softmax::lazy : Softmax::plain;
+  set_switch(o.ping_pong, &plan.ping_pong);
+  set_switch(o.dynamic_tiles, &plan.dynamic_tiles);
+  set_switch(o.o_own_buffer, &plan.o_own_buffer);
+  set_switch(o.pin_exp, &plan.pin_exp);
+  return config;
+}
+
+}  // namespace flashptx

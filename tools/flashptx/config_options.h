@@ -1,0 +1,31 @@
+// A KernelConfig on the command line: by name, or class and plan piece by piece. Next: emit_command.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gen/catalog.h"
+
+namespace CLI {
+class App;
+}
+
+namespace flashptx {
+
+// What was typed; unset fields keep what the host would choose for a long sequence.
+struct ConfigOptions {
+  std::string name;
+  std::string dtype = "bf16";
+  int head_dim = 128, head_dim_v = 0;
+  bool causal = false;
+  int warpgroups = 0, tile_kv = 0, stages = 0, q_stages = 0, lazy_threshold_log2 = 0;
+  std::string schedule, softmax;
+  std::string ping_pong, dynamic_tiles, o_own_buffer, pin_exp;  // "", "on" or "off"
+};
+
+void add_config_options(CLI::App& app, ConfigOptions& options);
+
+// Leaves with exit_usage and a sentence when the name or a value cannot be read.
+KernelConfig config_from(const ConfigOptions& options);
+
+}  // namespace flashptx

@@ -1,0 +1,58 @@
+// `flashptx emit`: one kernel's text. A config that no kernel can have is refused with the generator's sentence.
+// Next: config_options.cpp.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tools/flashptx/catalog_json.h"
+#include "tools/flashptx/commands.h"
+#include "tools/flashptx/config_options.h"
+
+namespace flashptx {
+namespace {
+
+struct EmitOptions {
+  ConfigOptions config;
+  std::string output = "-";
+  bool json = false, name_only = false;
+};
+
+std::string produce(const EmitOptions& o) {
+  const auto auxiliary = auxiliary_kernels();
+  if (std::find(auxiliary.begin(), auxiliary.end(), o.config.name) != auxiliary.end()) {
+    const EmittedKernel kernel = emit_auxiliary(o.config.name);
+    return o.json ? auxiliary_json(o.config.name, kernel).dump(1) + "\n" : kernel.text;
+  }
+  const KernelConfig config = config_from(o.config);
+  if (o.name_only) return config.name() + "\n";
+  const EmittedKernel kernel = emit(config);
+  return o.json ? kernel_json(config, kernel).dump(1) + "\n" : kernel.text;
+}
+
+void run_emit(const EmitOptions& o) {
+  const std::string text = produce(o);
+  if (o.output == "-") {
+    std::cout << text;
+    return;
+  }
+  std::ofstream out(o.output, std::ios::binary);
+  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
+    leave(exit_usage, "cannot write " + o.output);
+}
+
+}  // namespace
+
+void add_emit(CLI::App& app) {
+  auto options = std::make_shared<EmitOptions>();
+  CLI::App* c = app.add_subcommand("emit", "Write one kernel as PTX");
+  add_config_options(*c, options->config);
+  c->add_option("-o,--output", options->output, "File; - is standard output")->capture_default_str();
+  c->add_flag("--json", options->json, "The launch facts in place of the text");
+  c->add_flag("--name", options->name_only, "The kernel's name in place of the text");
+  c->callback([options] { run_emit(*options); });
+}
+
+}  // namespace flashptx

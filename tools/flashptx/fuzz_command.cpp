@@ -1,0 +1,114 @@
+// `flashptx fuzz` (`make fuzz`): random legal problems, kernels and emulator orders against float64 until the time
+// is up. A failure prints the `flashptx run` line that shows it again. Next: runner.cpp.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+
+#include "tools/flashptx/commands.h"
+#include "tools/flashptx/problem_options.h"
+#include "tools/flashptx/runner.h"
+#include "tools/reference/numeric.h"
+
+namespace flashptx {
+namespace {
+
+struct FuzzOptions {
+  ProblemOptions device;
+  double seconds = 60;
+  std::int64_t cases = 0;
+  std::uint64_t seed = 1;
+};
+
+// Draws from `choices`, or from a range, by a counter-based generator: case N is the same in every run.
+class Draw {
+ public:
+  Draw(std::uint64_t seed, std::uint64_t index) : seed_(seed * 0x10001 + index) {}
+  std::int64_t range(std::int64_t low, std::int64_t high) {
+    const double u = reference::uniform(seed_, next_++);
+    return low + static_cast<std::int64_t>(u * static_cast<double>(high - low + 1));
+  }
+  template <class T>
+  T of(std::initializer_list<T> choices) {
+    return choices.begin()[range(0, static_cast<std::int64_t>(choices.size()) - 1)];
+  }
+
+ private:
+  std::uint64_t seed_, next_ = 0;
+};
+
+struct Drawn {
+  ProblemOptions problem;
+  std::uint64_t emulator_seed;
+};
+
+Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& device) {
+  Draw d(seed, index);
+  Drawn out{device, static_cast<std::uint64_t>(d.range(0, 1000))};
+  ProblemOptions& p = out.problem;
+  p.dtype = d.of<const char*>({"bf16", "f16"});
+  p.head_dim = static_cast<int>(d.of<std::int64_t>({64, 128, 256, 8 * d.range(1, 32)}));
+  p.heads_kv = d.range(1, 2);
+  p.heads = p.heads_kv * d.of<std::int64_t>({1, 2, 3, 7});
+  p.batch = d.range(1, 2);
+  const auto length = [&] { return d.of<std::int64_t>({1, 63, 64, 65, 127, 128, 129, d.range(1, 400)}); };
+  p.seqlen_q = length();
+  p.seqlen_k = d.range(0, 9) == 0 ? 0 : length();
+  p.causal = d.range(0, 1) == 1;
+  p.layout = d.of<const char*>({"bshd", "bhsd", "qkv"});
+  if (p.layout == "qkv") p.seqlen_k = p.seqlen_q;
+  p.inputs = d.of<const char*>({"random", "random", "random", "outliers", "v_ramp", "one_hot", "identity_qk"});
+  p.seed = index;
+  return out;
+}
+
+std::string command_line(const ProblemOptions& p, std::uint64_t emulator_seed) {
+  std::ostringstream out;
+  out << "flashptx run --device " << p.device << " --dtype " << p.dtype << " --batch " << p.batch << " --heads "
+      << p.heads << " --heads-kv " << p.heads_kv << " --seqlen-q " << p.seqlen_q << " --seqlen-k " << p.seqlen_k
+      << " --head-dim " << p.head_dim << (p.causal ? " --causal" : "") << " --layout " << p.layout << " --inputs "
+      << p.inputs << " --seed " << p.seed << " --emulator-seed " << emulator_seed;
+  return out.str();
+}
+
+void run_fuzz(const FuzzOptions& o) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(o.seconds);
+  std::uint64_t index = 0, failed = 0;
+  for (; o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end; ++index) {
+    const Drawn drawn = draw_case(o.seed, index, o.device);
+    DeviceRequest request = device_from(drawn.problem);
+    request.emulator.seed = drawn.emulator_seed;
+    request.emulator.adversary_level = drawn.emulator_seed == 0 ? 0 : 2;
+    const auto device = open_or_leave(request);
+    const Case c = make_case(problem_from(drawn.problem), layout_from(drawn.problem), inputs_from(drawn.problem),
+                             drawn.problem.seed, index % 3 != 0, 0);
+    Attention attention(*device);
+    const Outcome r = run_case(*device, attention, c, {});
+    if (r.ok()) continue;
+    ++failed;
+    std::printf("%s\n  %s\n", command_line(drawn.problem, drawn.emulator_seed).c_str(), r.complaint().c_str());
+    std::fflush(stdout);
+  }
+  std::printf("fuzz: %llu cases, %llu failed\n", static_cast<unsigned long long>(index),
+              static_cast<unsigned long long>(failed));
+  if (failed > 0) leave(exit_mismatch, "");
+}
+
+}  // namespace
+
+void add_fuzz(CLI::App& app) {
+  auto options = std::make_shared<FuzzOptions>();
+  FuzzOptions& o = *options;
+  o.device.device = "emulator";
+  CLI::App* c = app.add_subcommand("fuzz", "Random problems and emulator orders against float64");
+  add_device_options(*c, o.device);
+  c->add_option("--seconds", o.seconds, "How long")->capture_default_str();
+  c->add_option("--cases", o.cases, "How many, in place of --seconds");
+  c->add_option("--seed", o.seed, "Of the whole run")->capture_default_str();
+  c->callback([options] { run_fuzz(*options); });
+}
+
+}  // namespace flashptx

@@ -1,0 +1,94 @@
+// Options -> problem, layout, inputs, device. The host checks the problem itself. Next: host/problem.h.
+#include "tools/flashptx/problem_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+
+#include "tools/flashptx/commands.h"
+#include "tools/reference/numeric.h"
+
+namespace flashptx {
+
+void add_problem_options(CLI::App& app, ProblemOptions& o) {
+  app.add_option("--dtype", o.dtype, "f16 (fp16) or bf16")->capture_default_str();
+  app.add_option("--batch", o.batch)->capture_default_str();
+  app.add_option("--heads", o.heads, "Query heads")->capture_default_str();
+  app.add_option("--heads-kv", o.heads_kv, "Key heads, a divisor of --heads; default: --heads");
+  app.add_option("--seqlen-q,--seqlen", o.seqlen_q, "Queries")->capture_default_str();
+  app.add_option("--seqlen-k", o.seqlen_k, "Keys; default: as many as queries");
+  app.add_option("--head-dim", o.head_dim, "Of Q and K, a multiple of 8 up to 256")->capture_default_str();
+  app.add_option("--head-dim-v", o.head_dim_v, "Of V and O; default: that of Q");
+  app.add_flag("--causal", o.causal, "Query i sees key j when j <= i + seqlen_k - seqlen_q");
+  app.add_option("--layout", o.layout, "Memory order: bshd, bhsd, or qkv (views of one fused buffer)")
+      ->check(CLI::IsMember({"bshd", "bhsd", "qkv"}))
+      ->capture_default_str();
+  app.add_option("--scale", o.scale, "Softmax scale; default: 1 / sqrt(head_dim)");
+  app.add_option("--inputs", o.inputs, "random, outliers, ones, identity_qk, v_ramp or one_hot")
+      ->check(CLI::IsMember({"random", "outliers", "ones", "identity_qk", "v_ramp", "one_hot"}))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Of the random data")->capture_default_str();
+}
+
+void add_device_options(CLI::App& app, ProblemOptions& o) {
+  app.add_option("--device", o.device, "auto (a GPU, else the emulator), cuda or emulator")
+      ->check(CLI::IsMember({"auto", "cuda", "emulator"}))
+      ->capture_default_str();
+  app.add_option("--ordinal", o.ordinal, "Which CUDA device")->capture_default_str();
+}
+
+reference::Problem problem_from(const ProblemOptions& o) {
+  reference::Problem p;
+  if (!reference::parse_data_type(o.dtype, &p.dtype)) leave(exit_usage, "--dtype " + o.dtype + ": wanted f16 or bf16");
+  p.batch = o.batch, p.heads_q = o.heads, p.heads_kv = o.heads_kv > 0 ? o.heads_kv : o.heads;
+  p.seqlen_q = o.seqlen_q, p.seqlen_k = o.seqlen_k >= 0 ? o.seqlen_k : o.seqlen_q;
+  p.head_dim = o.head_dim, p.head_dim_v = o.head_dim_v > 0 ? o.head_dim_v : o.head_dim;
+  p.mask = o.causal ? Mask::causal : Mask::full;
+  p.scale = o.scale >= 0 ? static_cast<float>(o.scale) : 1 / std::sqrt(static_cast<float>(o.head_dim));
+  // What the reference itself could not survive; everything else is the host's to refuse.
+  if (p.batch < 0 || p.seqlen_q < 0 || p.heads_q < 1 || p.head_dim < 1)
+    leave(exit_usage, "--batch, --heads, --seqlen-q and --head-dim must not be negative, heads and head_dim not 0");
+  if (p.heads_q % p.heads_kv != 0)
+    leave(exit_usage, "--heads " + std::to_string(p.heads_q) + " is not a multiple of --heads-kv " +
+                          std::to_string(p.heads_kv));
+  if (o.layout == "qkv" && (p.seqlen_q != p.seqlen_k || p.head_dim != p.head_dim_v))
+    leave(exit_usage, "--layout qkv is one buffer: --seqlen-k and --head-dim-v must equal those of Q");
+  return p;
+}
+
+reference::Layout layout_from(const ProblemOptions& o) {
+  reference::Layout layout = reference::Layout::bshd;
+  reference::parse_layout(o.layout, &layout);  // spelling was checked by the parser
+  return layout;
+}
+
+reference::Inputs inputs_from(const ProblemOptions& o) {
+  reference::Inputs inputs = reference::Inputs::random;
+  reference::parse_inputs(o.inputs, &inputs);
+  return inputs;
+}
+
+DeviceRequest device_from(const ProblemOptions& o) {
+  DeviceRequest request;
+  parse_device_choice(o.device, &request.choice);
+  request.ordinal = o.ordinal;
+  return request;
+}
+
+std::unique_ptr<Device> open_or_leave(const DeviceRequest& request) {
+  std::unique_ptr<Device> device;
+  std::string note;
+  const Status s = open_device(request, &device, &note);
+  if (!s.ok()) leave(exit_no_device, s.message);
+  if (!note.empty()) std::cerr << "flashptx: " << note << "\n";
+  return device;
+}
+
+std::string read_or_leave(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) leave(exit_usage, "cannot read " + path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace flashptx

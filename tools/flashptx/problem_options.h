@@ -1,0 +1,40 @@
+// An attention problem on the command line; shared by `run` and `fuzz`. Next: run_command.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tools/flashptx/session.h"
+#include "tools/reference/inputs.h"
+
+namespace CLI {
+class App;
+}
+
+namespace flashptx {
+
+struct ProblemOptions {
+  std::string dtype = "bf16", layout = "bshd", inputs = "random", device = "auto";
+  std::int64_t batch = 1, heads = 2, heads_kv = 0, seqlen_q = 256, seqlen_k = -1;
+  int head_dim = 128, head_dim_v = 0, ordinal = 0;
+  bool causal = false;
+  double scale = -1;  // negative: 1 / sqrt(head_dim)
+  std::uint64_t seed = 1;
+};
+
+void add_problem_options(CLI::App& app, ProblemOptions& options);
+void add_device_options(CLI::App& app, ProblemOptions& options);
+
+// Leave with exit_usage and a sentence where a value cannot be.
+reference::Problem problem_from(const ProblemOptions& options);
+reference::Layout layout_from(const ProblemOptions& options);
+reference::Inputs inputs_from(const ProblemOptions& options);
+DeviceRequest device_from(const ProblemOptions& options);
+
+// Opens the device that was asked for; leaves with exit_no_device, and prints the note of `auto` to stderr.
+std::unique_ptr<Device> open_or_leave(const DeviceRequest& request);
+
+// Reads a file whole; leaves with exit_usage.
+std::string read_or_leave(const std::string& path);
+
+}  // namespace flashptx

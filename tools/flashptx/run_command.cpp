@@ -1,0 +1,174 @@
+// `flashptx run`: one problem, one kernel, one verdict.
+//
+// On the emulator --seeds N runs N legal orders and wants the same bits from all. --ptx runs a text that was
+// edited by hand in place of the generated one. Next: runner.cpp.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tools/flashptx/commands.h"
+#include "tools/flashptx/problem_options.h"
+#include "tools/flashptx/runner.h"
+#include "tools/flashptx/statistics.h"
+
+namespace flashptx {
+namespace {
+
+struct RunOptions {
+  ProblemOptions problem;
+  std::string kernel, ptx_file;
+  bool no_lse = false, json = false, stats = false;
+  int seeds = 1, repeats = 20, adversary_level = 1;
+  std::uint64_t emulator_seed = 0;
+  std::int64_t check_rows = 0;
+};
+
+// The name behind the first `.entry` directive; empty if there is none (a cubin).
+std::string entry_name(const std::string& ptx) {
+  std::size_t at = ptx.find(".visible .entry ");
+  if (at == std::string::npos) return "";
+  at += 16;
+  const std::size_t end = ptx.find_first_of(" \t\r\n(", at);
+  return end == std::string::npos ? "" : ptx.substr(at, end - at);
+}
+
+struct Verdict {
+  Outcome outcome;  // of the last run
+  std::string complaint;
+};
+
+nlohmann::ordered_json to_json(const Case& c, const DeviceInfo& info, const Verdict& v) {
+  const reference::Problem& p = c.problem();
+  const Outcome& r = v.outcome;
+  nlohmann::ordered_json j{
+      {"device", info.name}, {"kernel", r.kernel}, {"ok", v.complaint.empty()}, {"complaint", v.complaint},
+      {"status", static_cast<int>(r.status.code)}, {"dtype", to_string(p.dtype)}, {"batch", p.batch},
+      {"heads_q", p.heads_q}, {"heads_kv", p.heads_kv}, {"seqlen_q", p.seqlen_q}, {"seqlen_k", p.seqlen_k},
+      {"head_dim", p.head_dim}, {"head_dim_v", p.head_dim_v}, {"mask", to_string(p.mask)}, {"scale", p.scale},
+      {"rows_checked", p.row_count()}};
+  if (r.status.ok())
+    j["error"] = {{"max", r.error.max}, {"rms", r.error.rms}, {"plain_max", r.error.plain_max},
+                  {"plain_rms", r.error.plain_rms}, {"allowed_max", r.error.allowed_max},
+                  {"lse_max", c.lse ? nlohmann::ordered_json(r.error.lse_max) : nlohmann::ordered_json()}};
+  if (!r.milliseconds.empty()) {
+    const Quartiles q = quartiles(r.milliseconds);
+    j["milliseconds"] = {{"low", q.low}, {"median", q.median}, {"high", q.high}};
+    j["tflops"] = flops(p) / q.median * 1e-9;
+  }
+  return j;
+}
+
+void print_text(const Case& c, const Verdict& v) {
+  const reference::Problem& p = c.problem();
+  const Outcome& r = v.outcome;
+  if (!r.plan.empty()) std::cout << r.plan << (r.plan.back() == '\n' ? "" : "\n");
+  if (r.status.ok() && !c.exact.o.empty()) {
+    std::printf("error of O     max %.3e  rms %.3e   (plain %s: max %.3e  rms %.3e; allowed max %.3e)\n",
+                r.error.max, r.error.rms, to_string(p.dtype), r.error.plain_max, r.error.plain_rms,
+                r.error.allowed_max);
+    if (c.lse) std::printf("error of LSE   max %.3e   (allowed %.3e)\n", r.error.lse_max, r.error.lse_allowed);
+    if (!p.rows.empty())
+      std::printf("compared       %lld of %lld query rows of every head\n", static_cast<long long>(p.row_count()),
+                  static_cast<long long>(p.seqlen_q));
+  }
+  if (!r.milliseconds.empty()) {
+    const Quartiles q = quartiles(r.milliseconds);
+    const std::string refused = refuse_samples(r.milliseconds);
+    if (refused.empty())
+      std::printf("time           median %.4f ms (quartiles %.4f, %.4f)   %.1f TFLOP/s\n", q.median, q.low, q.high,
+                  flops(p) / q.median * 1e-9);
+    else
+      std::printf("time           not reported: %s\n", refused.c_str());
+  }
+  std::printf("%s\n", v.complaint.empty() ? "ok: agrees with float64" : ("MISMATCH: " + v.complaint).c_str());
+}
+
+Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, const ForwardChoice& choice,
+                  DeviceInfo* info) {
+  Verdict v;
+  std::vector<std::uint8_t> first_o, first_lse;
+  const int runs = std::max(1, o.seeds);
+  for (int i = 0; i < runs && v.complaint.empty(); ++i) {
+    // Seed 0 is the friendly order; every other is an adversary.
+    request.emulator.seed = o.emulator_seed + static_cast<std::uint64_t>(i);
+    request.emulator.adversary_level = request.emulator.seed == 0 ? 0 : o.adversary_level;
+    std::unique_ptr<Device> device = open_or_leave(request);
+    *info = device->info();
+    const int repeats = info->is_emulator || i > 0 ? 0 : o.repeats;
+    Attention attention(*device);
+    v.outcome = run_case(*device, attention, c, choice, repeats);
+    v.complaint = v.outcome.complaint();
+    if (i == 0) first_o = v.outcome.o_bytes, first_lse = v.outcome.lse_bytes;
+    else if (v.complaint.empty() && (v.outcome.o_bytes != first_o || v.outcome.lse_bytes != first_lse))
+      v.complaint = "the result differs in its bits from the first run's";
+    if (!v.complaint.empty() && info->is_emulator && runs > 1)
+      v.complaint += " (emulator seed " + std::to_string(request.emulator.seed) + ")";
+  }
+  return v;
+}
+
+ExitCode exit_code(const Verdict& v) {
+  if (v.complaint.empty()) return exit_ok;
+  switch (v.outcome.status.code) {
+    case StatusCode::invalid_argument:
+    case StatusCode::unsupported: return exit_usage;
+    case StatusCode::no_device:
+    case StatusCode::driver_too_old: return exit_no_device;
+    default: return exit_mismatch;
+  }
+}
+
+void run_run(const RunOptions& o) {
+  const reference::Problem shape = problem_from(o.problem);
+  ForwardChoice choice;
+  choice.kernel = o.kernel;
+  if (!o.ptx_file.empty()) {
+    choice.ptx = read_or_leave(o.ptx_file);
+    // An edited file still says in its entry which kernel it was.
+    if (choice.kernel.empty()) choice.kernel = entry_name(choice.ptx);
+  }
+  DeviceRequest request = device_from(o.problem);
+  if (!o.json)
+    request.emulator.progress = [](const std::string& line) { std::cerr << "  " << line << "\n"; };
+  open_or_leave(request);  // before the reference is computed: a missing device should not cost seconds
+  const Case c = make_case(shape, layout_from(o.problem), inputs_from(o.problem), o.problem.seed, !o.no_lse,
+                           o.check_rows);
+  DeviceInfo info;
+  const Verdict v = run_seeds(o, request, c, choice, &info);
+  if (o.json) {
+    std::cout << to_json(c, info, v).dump(1) << "\n";
+  } else {
+    std::cout << "device         " << describe(info) << "\n";
+    print_text(c, v);
+  }
+  const ExitCode code = exit_code(v);
+  if (code != exit_ok) leave(code, "");
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  RunOptions& o = *options;
+  CLI::App* c = app.add_subcommand("run", "Run one attention problem and compare it with float64");
+  add_problem_options(*c, o.problem);
+  add_device_options(*c, o.problem);
+  c->add_option("--kernel", o.kernel, "Name of the kernel to use; default: the host's choice");
+  c->add_option("--ptx", o.ptx_file, "Run this PTX file in place of the generated text (entry and parameters kept)")
+      ->check(CLI::ExistingFile);
+  c->add_flag("--no-lse,!--lse", o.no_lse, "Do not ask for LSE (--lse, the default, does)");
+  c->add_option("--seeds", o.seeds, "Emulator: number of legal orders to run; all must give the same bits")
+      ->capture_default_str();
+  c->add_option("--emulator-seed", o.emulator_seed, "Emulator: first order; 0 is the friendly one")
+      ->capture_default_str();
+  c->add_option("--adversary", o.adversary_level, "Emulator: 1 late completions, 2 any legal order")
+      ->capture_default_str();
+  c->add_option("--repeats", o.repeats, "GPU: timed launches")->capture_default_str();
+  c->add_option("--check-rows", o.check_rows, "Query rows of each head to compare; 0: as many as take some seconds");
+  c->add_flag("--json", o.json, "The verdict as JSON");
+  c->callback([options] { run_run(*options); });
+}
+
+}  // namespace flashptx
