@@ -79,11 +79,12 @@ $(BUILD)/libflashptx.so: $(LIB_OBJ) $(BUILD)/sources tools/install/exports.map
 	$(call say,link   ,$@)$(CXX) -shared -Wl,-soname,libflashptx.so.$(SOVERSION) \
 	  -Wl,--version-script=tools/install/exports.map $(ALL_LDFLAGS) $(LIB_OBJ) -o $@ $(LDLIBS)
 
-$(BUILD)/flashptx: $(CLI_OBJ) $(BUILD)/libflashptx.a $(BUILD)/sources
-	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(CLI_OBJ) $(BUILD)/libflashptx.a -o $@ $(LDLIBS)
+# Objects, not the archive: a weak symbol must find its strong one.
+$(BUILD)/flashptx: $(CLI_OBJ) $(LIB_OBJ) $(BUILD)/sources
+	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(CLI_OBJ) $(LIB_OBJ) -o $@ $(LDLIBS)
 
-$(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/libflashptx.a $(BUILD)/sources
-	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(TEST_OBJ) $(BUILD)/libflashptx.a -o $@ $(LDLIBS)
+$(BUILD)/tests/run: $(TEST_OBJ) $(LIB_OBJ) $(BUILD)/sources
+	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(TEST_OBJ) $(LIB_OBJ) -o $@ $(LDLIBS)
 
 # The study tools alone, for a tree whose command line is not complete.
 STUDY_OBJ := $(call objects,$(wildcard tools/study/main.cpp) $(CLI_TESTED))

@@ -70,13 +70,19 @@ Json params_json(const LaunchFacts& facts) {
   return out;
 }
 
+std::string target_of(const std::string& text) {
+  const std::string directive = "\n.target ";
+  const std::size_t at = text.find(directive) + directive.size();
+  return text.substr(at, text.find('\n', at) - at);
+}
+
 Json launch_json(const std::string& file, const EmittedKernel& kernel) {
   const LaunchFacts& f = kernel.facts;
   return Json{
       {"file", file},
       {"entry", f.entry},
       {"sha256", to_hex(sha256(kernel.text))},
-      {"arch", "sm_90a"},
+      {"arch", target_of(kernel.text)},
       {"ptx_version", f.ptx_version},
       {"driver_min", f.driver_min},
       {"grid", f.grid},
@@ -124,7 +130,7 @@ Json kernel_json(const KernelConfig& config, const EmittedKernel& kernel) {
   out["limits"] = {{"head_dim", "<= " + std::to_string(c.head_dim) + ", a multiple of 8; missing columns read as zeros"},
                    {"head_ratio", "heads_q is a multiple of heads_kv"},
                    {"alignment", "addresses and byte strides are multiples of 16; strides below 2^40 bytes"},
-                   {"seqlen_k", ">= 1 (tensor maps have no empty dimension)"}};
+                   {"seqlen_k", ">= 0; when it is 0, k_map and v_map are not read, but must be maps"}};
   return out;
 }
 

@@ -50,7 +50,7 @@ std::string kernel_text(const KernelConfig& config, const LaunchFacts& facts) {
   char text[640];
   std::snprintf(text, sizeof text,
                 "%s\n"
-                "one CTA: a producer warpgroup (%d registers a thread) feeds K and V by TMA through %d stages;\n"
+                "one CTA: a producer warp (%d registers a thread) feeds K and V by TMA through %d stages;\n"
                 "%d consumer warpgroups (%d registers) each own 64 query rows: S = Q K^T and O += P V on the\n"
                 "tensor cores, softmax between them. %d threads, %u bytes of shared memory",
                 facts.entry.c_str(), facts.producer_registers, config.plan.kv_stages, config.plan.warpgroups,

@@ -7,15 +7,6 @@
 
 #include "tools/flashptx/commands.h"
 
-namespace flashptx {
-
-void leave(ExitCode code, const std::string& sentence) {
-  if (!sentence.empty()) std::cerr << "flashptx: " << sentence << "\n";
-  throw CLI::RuntimeError(code);
-}
-
-}  // namespace flashptx
-
 int main(int argc, char** argv) {
   using namespace flashptx;
   CLI::App app("FlashPTX: FlashAttention-3 for Hopper as PTX that we emit", "flashptx");

@@ -1,0 +1,49 @@
+// ptxas on every catalogued kernel: it must assemble, spill nothing, serialise nothing and honour setmaxnreg.
+// Next: tests/catalog/golden_test.cpp.
+#include "gen/catalog.h"
+#include "tests/support.h"
+
+using namespace flashptx;
+
+TEST_SUITE("catalog/ptxas") {
+  TEST_CASE("every kernel of the catalogue assembles without spill, local memory or remark") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (const KernelConfig& config : catalog()) {
+      const EmittedKernel kernel = emit(config);
+      const test::Assembled a = test::assemble(kernel.text);
+      const std::string& name = kernel.facts.entry;
+      REQUIRE_MESSAGE(a.ok, name, "\n", a.log);
+      CHECK_MESSAGE(a.spill_bytes == 0, name, "\n", a.log);
+      CHECK_MESSAGE(a.stack_bytes == 0, name, "\n", a.log);
+      // C7508: setmaxnreg ignored; C7510: wgmma serialised; C7514 to C7519: wait or fence inserted. None is harmless.
+      CHECK_MESSAGE(a.log.find("(C75") == std::string::npos, name, "\n", a.log);
+      CHECK_MESSAGE(a.log.find("setmaxnreg") == std::string::npos, name, "\n", a.log);
+      CHECK_MESSAGE(a.log.find("warning") == std::string::npos, name, "\n", a.log);
+      CHECK_MESSAGE(a.registers == kernel.facts.entry_registers, name, " is said to start with ",
+                    kernel.facts.entry_registers, " registers");
+    }
+  }
+
+  TEST_CASE("auxiliary kernels assemble") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (const std::string& name : auxiliary_kernels()) {
+      const test::Assembled a = test::assemble(emit_auxiliary(name).text);
+      CHECK_MESSAGE(a.ok, name, "\n", a.log);
+      CHECK(a.spill_bytes + a.stack_bytes == 0);
+    }
+  }
+
+  TEST_CASE("the check sees a serialised wgmma, a spill and an ignored setmaxnreg") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    KernelConfig config = catalog().front();
+    std::string text = emit(config).text;
+    // Without .reqntid ptxas cannot know the register budget, ignores setmaxnreg and says so.
+    const std::size_t at = text.find(".reqntid");
+    REQUIRE(at != std::string::npos);
+    text.erase(at, text.find('\n', at) - at);
+    const test::Assembled a = test::assemble(text);
+    CHECK(a.log.find("setmaxnreg") != std::string::npos);
+    const test::Assembled broken = test::assemble("hello");
+    CHECK_FALSE(broken.ok);
+  }
+}
