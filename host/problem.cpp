@@ -71,6 +71,12 @@ Status check_stride(const TensorView& t, const char* which, std::int64_t extent,
   return {};
 }
 
+// A product beyond 64 bits becomes a stride that check_stride refuses.
+std::int64_t saturated(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 // Rows do not overlap if, taken by growing stride, each stride clears all that the smaller ones span.
 Status check_overlap(const TensorView& t) {
   struct Dim {
@@ -119,11 +125,13 @@ Status check_view(const TensorView& t, int size, bool written) {
 }  // namespace
 
 Strides strides_bshd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim) {
-  return {seqlen * heads * head_dim, heads * head_dim, head_dim};
+  const std::int64_t row = saturated(heads, head_dim);
+  return {saturated(seqlen, row), row, head_dim};
 }
 
 Strides strides_bhsd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim) {
-  return {heads * seqlen * head_dim, head_dim, seqlen * head_dim};
+  const std::int64_t plane = saturated(seqlen, head_dim);
+  return {saturated(heads, plane), head_dim, plane};
 }
 
 float ForwardProblem::scale() const {
