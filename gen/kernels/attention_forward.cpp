@@ -34,7 +34,7 @@ void emit_barrier_init(ForwardContext& f) {
     int warps = 4 * f.warpgroups();
     for (int i = 0; i < plan.q_stages * f.warpgroups(); ++i) {
       k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
-      k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 1);
+      k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 4).note("the warpgroup's four warps");
     }
     for (int i = 0; i < plan.kv_stages; ++i) {
       k.mbarrier_init(address(f.base, m.k_full + 8 * i), 1).note("the producer's expect_tx; TMA completes it");
@@ -42,7 +42,7 @@ void emit_barrier_init(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.v_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
     }
-    for (int i = 0; plan.dynamic_tiles && i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps);
     }
@@ -60,8 +60,6 @@ void emit_consumer_setup(ForwardContext& f) {
   f.is_lane0 = k.pred("is_lane0");
   f.kv_count = k.b32("kv_count");
   f.q_count = k.b32("q_count");
-  f.tile = k.b32("tile");
-  f.q_block = k.b32("q_block");
   f.bh = k.b32("bh");
   f.head = k.b32("head");
   f.batch_index = k.b32("batch_index");
@@ -104,7 +102,6 @@ void emit_consumer_setup(ForwardContext& f) {
   });
   k.mov_b32(f.kv_count, 0);
   k.mov_b32(f.q_count, 0);
-  k.mov_b32(f.tile, special("ctaid.x"));
 }
 
 // This warpgroup's share of the tile: its rows, its key blocks, where masking starts.
@@ -170,7 +167,7 @@ void emit_skip_blocks(ForwardContext& f) {
     k.section("blocks past this warpgroup's diagonal");
     k.mov_b32(f.block, f.blocks);
     k.loop("skip", [&] {
-      k.setp("ne", "u32", turn, f.block, f.blocks).note("turns are taken by trips 1 .. blocks-1");
+      k.setp("ne", "u32", turn, f.block, 1).note("one turn a block, but none for the tile's last: blocks - 1");
       if (f.config.plan.ping_pong)
         k.if_(turn, [&] {
           emit_token(f, true);
@@ -253,10 +250,24 @@ void emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
   }
 }
 
+// With two Q buffers and O staged on the tile's own slice, the slice is handed back one trip into the next tile:
+// by then its store has been read, and no warp stands waiting for it.
+bool deferred_q_release(const KernelConfig& c) { return c.plan.q_stages == 2 && !c.plan.o_own_buffer; }
+
+void emit_release_previous_q(ForwardContext& f) {
+  Kernel& k = f.k;
+  Reg second = k.pred("after_first_tile_" + std::to_string(k.mark()));
+  k.setp("ne", "u32", second, f.q_count, 0);
+  k.if_(second, [&] {
+    k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("the last tile's O has left its slice"); });
+    emit_release_q(f, 1);
+  });
+}
+
 Budget emit_tile(ForwardContext& f, const Derived& trips) {
   Kernel& k = f.k;
   Budget budget;
-  emit_decode_tile(f);
+  emit_tile_blocks(f);
   emit_warpgroup_range(f);
   k.scope([&] {
     RingSlot q = ring_slot(k, "q", f.q_count, f.config.plan.q_stages);
@@ -273,6 +284,7 @@ Budget emit_tile(ForwardContext& f, const Derived& trips) {
     k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
     k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
     emit_trip(f, trips.peeled);
+    if (deferred_q_release(f.config)) emit_release_previous_q(f);
     k.add_u32(f.kv_count, f.kv_count, 1);
     k.setp("ne", "u32", more, f.block, 0);
     k.if_(more, [&] {
@@ -286,6 +298,10 @@ Budget emit_tile(ForwardContext& f, const Derived& trips) {
       });
       budget.to = k.mark();
     });
+    if (f.config.plan.o_own_buffer) {
+      k.comment("every Q K^T of the tile is complete: the next Q may land while O is finished");
+      emit_release_q(f, 0);
+    }
     k.section("epilogue trip: what still lags");
     emit_trip(f, trips.epilogue);
   }, [&] {
@@ -293,6 +309,8 @@ Budget emit_tile(ForwardContext& f, const Derived& trips) {
     for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
     for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
     for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
+    if (deferred_q_release(f.config)) emit_release_previous_q(f);
+    if (f.config.plan.o_own_buffer) emit_release_q(f, 0);
   });
   emit_epilogue(f);
   k.add_u32(f.q_count, f.q_count, 1);
@@ -310,32 +328,15 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
     k.setp("eq", "u32", last, f.warpgroup, f.warpgroups() - 1);
     k.if_(last, [&] { k.bar_arrive(1, 256).note("the first turn is warpgroup 0's"); });
   }
+  emit_fetch_tile(f);
   k.loop("consumer tile", [&] {
     budget = emit_tile(f, trips);
     Reg again = k.pred("more_tiles");
-    k.scope([&] {
-      if (plan.dynamic_tiles) {
-        Reg position = k.b32("draws"), at = k.b32("slot_at");
-        k.sub_u32(position, f.q_count, 1);
-        RingSlot slot = ring_slot(k, "draw", position, 2);
-        Reg bar = ring_barrier(f, "draw_bar", slot.stage, f.smem.tile_full);
-        k.wait("tile_full", address(bar), slot.phase);
-        k.shl_b32(at, slot.stage, 2);
-        k.add_u32(at, at, f.base);
-        k.ld_shared_u32(f.tile, address(at, f.smem.tile_slot));
-        k.bar_warp_sync().note("all lanes have read the slot");
-        k.mbarrier_arrive(address(bar, f.smem.tile_empty - f.smem.tile_full)).when(f.is_lane0);
-      } else {
-        Reg ctas = k.b32("ctas");
-        k.mov_b32(ctas, special("nctaid.x"));
-        k.add_u32(f.tile, f.tile, ctas);
-      }
-    });
-    k.setp("lt", "u32", again, f.tile, f.tiles);
+    emit_fetch_tile(f);
+    k.setp("ne", "u32", again, f.q_row0, hex(kNoTile));
     return again;
   });
-  if (plan.o_own_buffer)
-    k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store");
+  k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store"); });
   if (ring) {
     Reg first = k.pred("is_first_wg");
     k.setp("eq", "u32", first, f.warpgroup, 0);
@@ -384,7 +385,7 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
       map_fact(c, "q_map", "head_dim", "seqlen_q", "heads_q", 64, false),
       map_fact(c, "k_map", "head_dim", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
       map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
-      map_fact(c, "o_map", "head_dim_v", "seqlen_q", "heads_q", 64, true)};
+      map_fact(c, "o_map", "head_dim_v", "seqlen_q", "heads_q", 16, true)};
   auto add = [&](const char* name, ParamKind kind, const char* meaning, bool written = false) {
     ParamFact p;
     p.name = name;
@@ -450,10 +451,10 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
        num(m.q_slice_bytes) + (c.plan.o_own_buffer ? "" : "; O is staged on the tile's own slice"));
   line("  K " + num(m.k) + ": " + num(c.plan.kv_stages) + " stages x " + num(m.k_stage_bytes) + ";  V " + num(m.v) +
        ": " + num(c.plan.kv_stages) + " stages x " + num(m.v_stage_bytes));
-  if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.slabs_v * m.slab_bytes_q));
-  line("  mbarriers " + num(m.q_full) + " to " + num(m.end));
-  line("Named barriers: 1 to " + num(c.plan.warpgroups) + " turn of a warpgroup, " + num(c.plan.warpgroups + 1) +
-       " to " + num(2 * c.plan.warpgroups) + " one warpgroup's four warps.");
+  if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.o_slabs * m.slab_bytes_q));
+  line("  next-tile slots " + num(m.tile_slot) + ", mbarriers " + num(m.q_full) + " to " + num(m.end));
+  if (c.plan.ping_pong && c.plan.warpgroups > 1)
+    line("Named barriers: 1 to " + num(c.plan.warpgroups) + ", the turn of each warpgroup.");
   line("");
   InstrCounts n = k.counts(budget.from, budget.to);
   line("Budget of one trip (one warpgroup, one warp's instructions; " + num(c.plan.warpgroups) +
@@ -511,7 +512,7 @@ std::string check_forward(const KernelConfig& c) {
   SharedLayout m(c);
   if (!plan.o_own_buffer && m.slabs_v > m.slabs_qk)
     return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
-  if (m.dynamic_bytes() > 232448)
+  if (m.dynamic_bytes() > kMaxDynamicBytes)
     return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
   RegisterSplit split = register_split(c);
   int live = plan.tile_kv / 2 + p.head_dim_v / 2 + (plan.schedule == "serial" ? 0 : plan.tile_kv / 4);

@@ -3,6 +3,7 @@
 // TMA clips rows at seqlen_q, so tail tiles need no special case. LSE = ln 2 * (mc + log2(row_sum)), natural
 // logarithm of the scaled scores; a row without keys has row_sum 0: O = 0, LSE = -inf. O is staged on the
 // tile's own Q slice (free after the last Q K^T) unless the plan gives it a buffer.
+#include <algorithm>
 #include <cfloat>
 
 #include "gen/tile/forward_context.h"
@@ -53,82 +54,109 @@ void normalise_and_lse(ForwardContext& f) {
   });
 }
 
-// bf16/f16 pairs by stmatrix into 64-row slabs with the swizzle that TMA expects: chunk ^= row % 8.
-void stage_o(ForwardContext& f, const Reg& slice) {
+// This warp's 16 rows, slabs [first, first + count) of O, as 16-bit pairs by stmatrix into rows of 128 bytes with
+// the swizzle that TMA expects: 16-byte chunk ^= row % 8.
+void stage_o(ForwardContext& f, const Reg& line, const Reg& key, int first, int count) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg row = k.b32("st_row"), key = k.b32("st_key"), half = k.b32("st_half"), line = k.b32("st_line");
-    Reg at = k.b32("st_at"), warp = k.b32("st_warp");
+    Reg at = k.b32("st_at");
     Vec packed = k.b32("o_packed", 4);
-    k.and_b32(row, f.lane, 15);
-    k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
-    k.add_u32(row, row, warp);
-    k.and_b32(key, row, 7);
-    k.shr_u32(half, f.lane, 4);
-    k.xor_b32(key, key, half).note("chunk 2j + half, swizzled: (2j) ^ (half ^ row % 8)");
-    k.mad_lo_u32(line, row, 128, slice);
-    for (int j = 0; j < f.dv() / 16; ++j) {  // 16 columns: accumulator blocks 2j and 2j+1 of eight
+    int blocks16 = f.dv() / 16;
+    for (int j = 4 * first; j < 4 * (first + count) && j < blocks16; ++j) {
+      // 16 columns: accumulator blocks 2j and 2j+1 of eight; matrices {rows 0-7, rows 8-15} of each.
       for (int h = 0; h < 4; ++h) {
         int i = 8 * j + 4 * (h / 2) + 2 * (h % 2);
         k.cvt_rn_x2_f32(f.type(), packed[h], f.o_acc[i + 1], f.o_acc[i]);
       }
-      int slab = j / 4, chunk = 2 * (j % 4);
-      k.xor_b32(at, key, chunk);
-      k.shl_b32(at, at, 4);
+      k.xor_b32(at, key, 32 * (j % 4));
       k.add_u32(at, at, line);
-      k.stmatrix_x4(address(at, slab * f.smem.slab_bytes_q), packed.all());
+      k.stmatrix_x4(address(at, (j / 4 - first) * f.smem.slab_bytes_q), packed.all());
     }
-    k.fence_proxy_async_shared().note("generic writes before the TMA store reads them");
+    k.fence_proxy_async_shared().note("generic writes, then TMA reads: in every writing thread");
+    k.bar_warp_sync();
+  });
+}
+
+void store_slabs(ForwardContext& f, const Reg& stage, const Reg& row, int first, int count) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg map = k.b64("o_map_at"), column = k.b32("o_column"), at = k.b32("o_at");
+    k.mov_b64(map, symbol("o_map"));
+    k.cvta_param_u64(map, map);
+    k.mov_b32(at, stage);
+    for (int s = 0; s < count; ++s) {
+      k.mov_b32(column, 64 * (first + s));
+      if (s) k.add_u32(at, at, f.smem.slab_bytes_q);
+      k.cp_async_bulk_tensor_store(map, {column, row, f.head, f.batch_index}, at);
+    }
+    k.cp_async_bulk_commit_group();
   });
 }
 
 }  // namespace
 
+// Each warp arrives once for the tile that is `tiles_ago` behind: its rows of that Q slice are free.
+void emit_release_q(ForwardContext& f, int tiles_ago) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg position = f.q_count;
+    if (tiles_ago) {
+      position = k.b32("q_before");
+      k.sub_u32(position, f.q_count, tiles_ago);
+    }
+    RingSlot q = ring_slot(k, "q", position, f.config.plan.q_stages);
+    Reg bar = k.b32("q_empty_bar");
+    k.mad_lo_u32(bar, q.stage, f.warpgroups(), f.warpgroup);
+    k.mad_lo_u32(bar, bar, 8, f.base);
+    k.mbarrier_arrive(address(bar, f.smem.q_empty)).when(f.is_lane0).note("one arrival a warp");
+  });
+}
+
+// Every warp stores its own 16 rows: it has read its Q rows, nobody else has, so no barrier is needed. TMA clips
+// rows at seqlen_q; a box that starts past the end is not issued.
 void emit_epilogue(ForwardContext& f) {
   Kernel& k = f.k;
   const Plan& plan = f.config.plan;
   k.section("epilogue: O / row_sum, LSE, store");
   normalise_and_lse(f);
   k.scope([&] {
-    RingSlot q = ring_slot(k, "o", f.q_count, plan.q_stages);
-    Reg slice = k.b32("o_slice"), own_barrier = k.b32("own_barrier"), q_bar = k.b32("q_empty_bar");
-    Reg leader = k.pred("is_store_leader"), map = k.b64("o_map_at"), column = k.b32("o_column");
-    Reg thread = k.b32("wg_thread"), rows_left = k.pred("has_rows");
-    k.add_u32(own_barrier, f.warpgroup, 1 + plan.warpgroups).note("named barrier of this warpgroup");
-    k.mov_b32(thread, special("tid.x"));
-    k.and_b32(thread, thread, 127);
-    k.setp("eq", "u32", leader, thread, 0);
-    k.mad_lo_u32(q_bar, q.stage, plan.warpgroups, f.warpgroup);
-    k.mad_lo_u32(q_bar, q_bar, 8, f.base);
+    Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("warp_row0");
+    Reg half = k.b32("st_half"), stores = k.pred("stores"), warp = k.b32("warp16");
+    k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
+    k.add_u32(row, f.own_q_row0, warp);
+    k.setp("lt", "u32", stores, row, f.seqlen_q);
+    k.and_pred(stores, stores, f.is_lane0);
     if (plan.o_own_buffer) {
-      k.mad_lo_u32(slice, f.warpgroup, f.smem.slabs_v * f.smem.slab_bytes_q, f.base);
-      k.add_u32(slice, slice, f.smem.o);
-      // The buffer's last store has had a whole tile to be read.
-      k.if_(leader, [&] { k.cp_async_bulk_wait_group_read(0); });
-      k.bar_sync(own_barrier, 128);
+      k.mad_lo_u32(stage, f.warpgroup, f.smem.o_slabs * f.smem.slab_bytes_q, f.base);
+      k.add_u32(stage, stage, f.smem.o);
     } else {
-      k.mad_lo_u32(slice, q.stage, plan.warpgroups, f.warpgroup);
-      k.mad_lo_u32(slice, slice, f.smem.q_slice_bytes, f.base);
-      if (f.smem.q) k.add_u32(slice, slice, f.smem.q);
-      k.bar_sync(own_barrier, 128).note("all four warps have read Q");
+      RingSlot q = ring_slot(k, "o", f.q_count, plan.q_stages);
+      k.mad_lo_u32(stage, q.stage, plan.warpgroups, f.warpgroup);
+      k.mad_lo_u32(stage, stage, f.smem.q_slice_bytes, f.base);
+      if (f.smem.q) k.add_u32(stage, stage, f.smem.q);
     }
-    stage_o(f, slice);
-    k.bar_sync(own_barrier, 128).note("the whole slice is written");
-    k.if_(leader, [&] {
-      k.setp("lt", "u32", rows_left, f.own_q_row0, f.seqlen_q);
-      k.if_(rows_left, [&] {
-        k.mov_b64(map, symbol("o_map"));
-        k.cvta_param_u64(map, map);
-        for (int s = 0; s < f.smem.slabs_v; ++s) {
-          k.mov_b32(column, 64 * s);
-          if (s) k.add_u32(slice, slice, f.smem.slab_bytes_q);
-          k.cp_async_bulk_tensor_store(map, {column, f.own_q_row0, f.head, f.batch_index}, slice);
-        }
-        k.cp_async_bulk_commit_group();
-        if (!plan.o_own_buffer) k.cp_async_bulk_wait_group_read(0).note("before Q may land on it");
-      }, "TMA stores start inside the tensor");
-      k.mbarrier_arrive(address(q_bar, f.smem.q_empty)).note("the next Q may land here");
-    });
+    k.mad_lo_u32(stage, warp, 128, stage).note("this warp's 16 rows of each slab");
+    k.and_b32(line, f.lane, 15);
+    k.and_b32(key, line, 7);
+    k.shr_u32(half, f.lane, 4);
+    k.xor_b32(key, key, half);
+    k.shl_b32(key, key, 4).note("16 * (half ^ row % 8); chunk 2j + half is this ^ 32j");
+    k.mad_lo_u32(line, line, 128, stage);
+    for (int first = 0; first < f.smem.slabs_v; first += f.smem.o_slabs) {
+      int count = std::min(f.smem.o_slabs, f.smem.slabs_v - first);
+      if (plan.o_own_buffer) {
+        k.if_(f.is_lane0, [&] {
+          k.cp_async_bulk_wait_group_read(0).note(first ? "the pass before has left" : "the last tile's store has left");
+        });
+        k.bar_warp_sync();
+      }
+      stage_o(f, line, key, first, count);
+      k.if_(stores, [&] { store_slabs(f, stage, row, first, count); });
+    }
+    if (!plan.o_own_buffer && plan.q_stages == 1) {
+      k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("O has left before Q may land on it"); });
+      emit_release_q(f, 0);
+    }
   });
 }
 

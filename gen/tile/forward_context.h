@@ -12,6 +12,10 @@ namespace flashptx::gen {
 
 // Byte offsets from the 1024-aligned base of dynamic shared memory. All tiles use TMA's 128-byte swizzle, so
 // each slab of 64 16-bit columns starts at a multiple of 1024 (PTX ISA, wgmma shared memory layout).
+constexpr int kMaxDynamicBytes = 232448;  // of a CTA on compute capability 9.0
+constexpr int kBarrierBytes = 512;        // more than any plan's barriers and slots take
+constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends the CTA
+
 struct SharedLayout {
   explicit SharedLayout(const KernelConfig& config);
   int slab_bytes_q = 64 * 128;  // 64 rows x 128 B: one warpgroup's rows, 64 columns
@@ -23,7 +27,9 @@ struct SharedLayout {
   // mbarriers, 8 bytes each
   int q_full = 0, q_empty = 0;  // [q stage][warpgroup]
   int k_full = 0, k_empty = 0, v_full = 0, v_empty = 0;  // [stage]
-  int tile_full = 0, tile_empty = 0, tile_slot = 0;      // [2] barriers, [2] u32: tile numbers drawn
+  int tile_full = 0, tile_empty = 0;  // [2]
+  int tile_slot = 0;                  // [2] x {q_row0, head, batch, bh}: the tile that comes next
+  int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
   int dynamic_bytes() const { return end + 1023; }  // the base is rounded up by the kernel
 };
@@ -38,7 +44,7 @@ struct ForwardContext {
   // whole kernel
   Reg base;                     // 1024-aligned shared address
   Reg seqlen_q, seqlen_k, heads_q, heads_kv, batch;
-  Reg q_blocks, bh_count, tiles;
+  Reg q_blocks, bh_count, tiles;  // producer only
   // one tile
   Reg tile, q_block, bh, head, batch_index, kv_head;
   Reg q_row0;                   // first query row of the tile
@@ -76,7 +82,10 @@ Reg ring_barrier(ForwardContext& f, const std::string& name, const Reg& stage, i
 
 // --- tile scheduling (gen/tile/tile_scheduler.cpp)
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles
-void emit_decode_tile(ForwardContext& f);             // tile -> q_block, bh, head, batch, kv_head, blocks
+void emit_decode_tile(ForwardContext& f);             // tile -> q_row0, bh, head, batch, kv_head, blocks
+void emit_tile_blocks(ForwardContext& f);             // q_row0 -> blocks
+void emit_publish_tile(ForwardContext& f, const Reg& position, bool none);  // producer: into the slot ring
+void emit_fetch_tile(ForwardContext& f);              // consumer: the next slot
 // Key blocks that rows up to and including `last_row` see: into `out`.
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
 
@@ -93,5 +102,6 @@ void emit_exp_sum(ForwardContext& f);
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);
 void emit_epilogue(ForwardContext& f);                // epilogue.cpp
+void emit_release_q(ForwardContext& f, int tiles_ago);  // Q's slice may be refilled
 
 }  // namespace flashptx::gen

@@ -20,18 +20,23 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   q = take(plan.q_stages * plan.warpgroups * q_slice_bytes);
   k = take(plan.kv_stages * k_stage_bytes);
   v = take(plan.kv_stages * v_stage_bytes);
-  o = plan.o_own_buffer ? take(plan.warpgroups * slabs_v * slab_bytes_q) : q;
+  o = q;
+  o_slabs = slabs_v;
+  if (plan.o_own_buffer) {
+    // As many slabs a warp as fit; the store then goes in that many columns a pass.
+    int room = kMaxDynamicBytes - 1023 - kBarrierBytes - at;
+    while (o_slabs > 1 && plan.warpgroups * o_slabs * slab_bytes_q > room) o_slabs = (o_slabs + 1) / 2;
+    o = take(plan.warpgroups * o_slabs * slab_bytes_q);
+  }
+  tile_slot = take(2 * 16);
   q_full = take(8 * plan.q_stages * plan.warpgroups);
   q_empty = take(8 * plan.q_stages * plan.warpgroups);
   k_full = take(8 * plan.kv_stages);
   k_empty = take(8 * plan.kv_stages);
   v_full = take(8 * plan.kv_stages);
   v_empty = take(8 * plan.kv_stages);
-  if (plan.dynamic_tiles) {
-    tile_full = take(16);
-    tile_empty = take(16);
-    tile_slot = take(8);
-  }
+  tile_full = take(16);
+  tile_empty = take(16);
   end = at;
 }
 

@@ -12,21 +12,8 @@ void emit_problem_sizes(ForwardContext& f) {
   k.section("problem sizes");
   f.seqlen_q = k.b32("seqlen_q");
   f.seqlen_k = k.b32("seqlen_k");
-  f.heads_q = k.b32("heads_q");
-  f.heads_kv = k.b32("heads_kv");
-  f.q_blocks = k.b32("q_blocks");
-  f.bh_count = k.b32("bh_count");
-  f.tiles = k.b32("tiles");
   k.ld_param_u32(f.seqlen_q, "seqlen_q");
   k.ld_param_u32(f.seqlen_k, "seqlen_k");
-  k.ld_param_u32(f.heads_q, "heads_q");
-  k.ld_param_u32(f.heads_kv, "heads_kv");
-  k.ld_param_u32(f.bh_count, "batch");
-  k.mul_lo_u32(f.bh_count, f.bh_count, f.heads_q);
-  int rows = f.config.tile_q();
-  k.add_u32(f.q_blocks, f.seqlen_q, rows - 1);
-  k.div_u32(f.q_blocks, f.q_blocks, rows).note("ceil(seqlen_q / tile_q)");
-  k.mul_lo_u32(f.tiles, f.q_blocks, f.bh_count);
 }
 
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row) {
@@ -82,13 +69,58 @@ void emit_decode_tile(ForwardContext& f) {
       k.div_u32(group_size, f.heads_q, f.heads_kv);
       k.div_u32(f.kv_head, f.head, group_size);
     }
-    Reg last = k.b32("last_row");
     k.mul_lo_u32(f.q_row0, f.q_block, f.config.tile_q());
+  });
+  emit_tile_blocks(f);
+}
+
+void emit_tile_blocks(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg last = k.b32("tile_last_row"), end = k.b32("tile_end_row");
     k.add_u32(last, f.q_row0, f.config.tile_q() - 1);
-    Reg end = k.b32("end_row");
     k.sub_u32(end, f.seqlen_q, 1);
     k.min_u32(last, last, end);
     emit_visible_blocks(f, f.blocks, last);
+  });
+}
+
+// Divisions take some hundred clocks: the producer does them ahead of time and hands over the result.
+void emit_publish_tile(ForwardContext& f, const Reg& position, bool none) {
+  Kernel& k = f.k;
+  k.comment(none ? "no tile left: the consumers end" : "the tile into a slot of two, for the consumers");
+  k.scope([&] {
+    RingSlot slot = ring_slot(k, "slot", position, 2);
+    Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_full);
+    Reg parity = k.b32("slot_free"), at = k.b32("slot_at");
+    k.xor_b32(parity, slot.phase, 1);
+    k.wait("tile_empty", address(bar, f.smem.tile_empty - f.smem.tile_full), parity);
+    k.mad_lo_u32(at, slot.stage, 16, f.base);
+    if (none) {
+      k.st_shared_u32(address(at, f.smem.tile_slot), hex(kNoTile));
+    } else {
+      k.emit("st.shared::cta.v4.u32",
+             {address(at, f.smem.tile_slot), std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}},
+             Location::current());
+    }
+    k.mbarrier_arrive(address(bar)).note("release: the slot is readable");
+  });
+  k.add_u32(position, position, 1);
+}
+
+void emit_fetch_tile(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.comment("the next tile: {first query row, head, batch, batch * heads_q + head}");
+  k.scope([&] {
+    RingSlot slot = ring_slot(k, "slot", f.q_count, 2);
+    Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_full), at = k.b32("slot_at");
+    k.wait("tile_full", address(bar), slot.phase);
+    k.mad_lo_u32(at, slot.stage, 16, f.base);
+    k.emit("ld.shared::cta.v4.u32",
+           {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.tile_slot)},
+           Location::current());
+    k.bar_warp_sync().note("all lanes have read the slot");
+    k.mbarrier_arrive(address(bar, f.smem.tile_empty - f.smem.tile_full)).when(f.is_lane0);
   });
 }
 
