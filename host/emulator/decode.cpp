@@ -79,7 +79,7 @@ class Decoder {
     for (const auto& v : module.variables) declare(v);
     layout_params(kernel);
     run_block(kernel.body, 0);
-    if (program.code.empty() || program.code.back().text != "ret") implicit_return(kernel.at);
+    implicit_return(kernel.at);  // a label may stand behind the last instruction
     for (auto& in : program.code) {
       if (in.target >= label_pcs_.size()) continue;
       if (is_branch(in)) in.target = label_pcs_[in.target];
@@ -321,8 +321,6 @@ class Decoder {
       while (next < label_texts_.size() && label_texts_[next].first <= pc) now = label_texts_[next++].second;
       program.labels[pc] = now;
     }
-    for (auto& pc : label_pcs_)
-      if (pc == program.code.size()) implicit_end_ = true;
   }
 
   const AstModule& module_;
@@ -334,7 +332,6 @@ class Decoder {
   std::vector<std::string> dynamic_names_;
   std::uint64_t dynamic_base_ = shared_origin;
   std::uint32_t register_bytes_ = 256;
-  bool implicit_end_ = false;
 };
 
 // ---- OpDecoder ----
