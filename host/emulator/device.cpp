@@ -155,7 +155,7 @@ class EmulatorDevice : public Device {
 
  private:
   static Status outside(std::uint64_t address, std::size_t bytes) {
-    return Status::error(StatusCode::invalid_argument, "[" + std::to_string(address) + ", +" + std::to_string(bytes) + ") is not inside one allocation of this device");
+    return Status::error(StatusCode::invalid_argument, std::string("[") + std::to_string(address) + ", +" + std::to_string(bytes) + ") is not inside one allocation of this device");
   }
 
   Status run(const GridInfo& grid) {

@@ -400,7 +400,7 @@ std::string Machine::describe_stuck() const {
     if (!w->live) continue;
     for (const auto& s : w->splits) {
       const Instr& in = program.code[s.pc];
-      out += "  " + where(*w, in) + ": ";
+      out.append("  ").append(where(*w, in)).append(": ");
       switch (s.wait) {
         case Wait::none: out += "could run"; break;
         case Wait::mbarrier: {

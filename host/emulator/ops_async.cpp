@@ -185,7 +185,10 @@ void tensor_copy(OpDecoder& op, bool reduce) {
   op.take("tile");
   bool hint = op.take("L2::cache_hint");
   std::int64_t offset = 0;
-  if (!reduce && (op.take("shared::cluster") || op.take("shared::cta"))) {
+  bool store = false;
+  for (const auto& q : op.ast.qualifiers) store |= q == "bulk_group";
+  if (!reduce && !store) {
+    op.take_one_of({"shared::cluster", "shared::cta"}, "a destination");
     if (!op.take("global") || !op.take("mbarrier::complete_tx::bytes")) op.fail("expected .global and .mbarrier::complete_tx::bytes");
     bool multicast = op.take("multicast::cluster");
     int n = 3 + multicast + hint;

@@ -213,8 +213,8 @@ void activemask(OpDecoder& op) {
 }
 
 Step mma_exec(Warp& w, const Instr& in, u32) {
-  u32 *d[4], out[4][32];
-  const u32 *a[4], *b[2], *c[4];
+  u32 *d[4] = {}, out[4][32];
+  const u32 *a[4] = {}, *b[2] = {}, *c[4] = {};
   const auto& l = in.list;
   std::size_t nd = static_cast<std::size_t>(in.mma->d_registers()), na = static_cast<std::size_t>(in.mma->a_registers()),
               nb = static_cast<std::size_t>(in.mma->b_registers());
