@@ -75,7 +75,7 @@ void Kernel::print_instr(const Node& n, std::string* out) const {
 
 void Kernel::print_head(std::string* out) const {
   for (const std::string& h : header_) *out += h.empty() ? "//\n" : "// " + h + "\n";
-  *out += ".version " + std::to_string(ptx_version() / 10) + "." + std::to_string(ptx_version() % 10) + "\n";
+  *out += ".version " + version_text(ptx_version()) + "\n";
   *out += std::string(".target sm_90") + (sm90a_ ? "a" : "") + "\n.address_size 64\n\n";
   if (line_info_ && !titles_.empty()) *out += ".file 1 \"" + line_table_file() + "\"\n\n";
   for (const std::string& v : variables_) *out += v + "\n";
