@@ -1,4 +1,4 @@
-// The matcher over the instruction table. ptxas judges the rows' spellings in tests/gen/isa_forms.cpp.
+// The matcher over the instruction table. ptxas judges the rows' spellings in tests/gen/isa_forms_test.cpp.
 #include "gen/isa/table.h"
 
 #include <cstring>
