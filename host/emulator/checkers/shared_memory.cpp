@@ -250,7 +250,8 @@ class SharedMemoryChecker : public Checker {
     u16 self = static_cast<u16>(e.warp->id);
     u32 now = k.seen[self];
     if (e.write) unfenced_lanes_[self] |= e.lanes;
-    each_cell(e, [&](Cell& c, u32 address, u32) {
+    u32 index = ~0u, empty = 0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
+    each_cell(e, [&](Cell& c, u32 address, u32 i) {
       if (e.atomic && c.write.clock && agents_[c.write.agent].kind == AgentKind::warp) {  // atomics order themselves
         set_write(e, c, self, now, true);
         return;
@@ -261,7 +262,9 @@ class SharedMemoryChecker : public Checker {
         check_reads_before(e, address, c, k, "writes");
         set_write(e, c, self, now, true);
       } else {
-        if (!c.write.clock && !c.barrier) unwritten(e, address);
+        if (i != index) index = i, empty = 0;
+        empty += !c.write.clock && !c.barrier;
+        if (empty * 4 >= e.bytes && empty) unwritten(e, address);
         add_read(e, c, k, self, now);
       }
     });
