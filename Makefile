@@ -45,8 +45,7 @@ OPT = -O2
 $(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o: OPT = -O1
 $(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast
 # The emulator's inner loops are written for the vectoriser, which -O2 keeps on a short leash.
-# g++ 12 sees overlap in every "text" + std::to_string(n) at this level (GCC bug 105651).
-$(BUILD)/host/emulator/%.o: OPT = -O3 -Wno-restrict
+$(BUILD)/host/emulator/%.o: OPT = -O3
 
 .PHONY: all lib cli tests demo test bench format golden cubins asan ubsan fuzz install uninstall help \
         clean deps FORCE
@@ -86,11 +85,6 @@ $(BUILD)/flashptx: $(CLI_OBJ) $(LIB_OBJ) $(BUILD)/sources
 
 $(BUILD)/tests/run: $(TEST_OBJ) $(LIB_OBJ) $(BUILD)/sources
 	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(TEST_OBJ) $(LIB_OBJ) -o $@ $(LDLIBS)
-
-# The study tools alone, for a tree whose command line is not complete.
-STUDY_OBJ := $(call objects,$(wildcard tools/study/main.cpp) $(CLI_TESTED))
-$(BUILD)/flashptx-study: $(STUDY_OBJ) $(BUILD)/libflashptx.a
-	$(call say,link   ,$@)$(CXX) $(ALL_LDFLAGS) $(STUDY_OBJ) $(BUILD)/libflashptx.a -o $@ $(LDLIBS)
 
 demo: $(BUILD)/flashptx
 	@$(BUILD)/flashptx demo

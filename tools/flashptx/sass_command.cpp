@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "gen/catalog.h"
+#include "tools/flashptx/commands.h"
 
 namespace flashptx {
 
@@ -67,8 +68,7 @@ void add_sass(CLI::App& app) {
     try {
       run_sass(*options);
     } catch (const std::exception& e) {
-      std::cerr << "flashptx sass: " << e.what() << "\n";
-      throw CLI::RuntimeError(1);
+      leave(exit_usage, e.what());
     }
   });
 }
