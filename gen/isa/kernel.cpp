@@ -1,7 +1,9 @@
-// The builder's engine: scopes, control flow, validation, counting and printing.
+// The builder's engine: declarations, scopes, control flow, validation, counting.
+// Next: gen/isa/kernel_text.cpp prints.
 #include "gen/isa/kernel.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 namespace flashptx::gen {
@@ -9,15 +11,40 @@ namespace {
 
 // PTX ISA section 10: names that a user register must not have (`%tid` makes ptxas misread `%tid.x`).
 bool is_special_register(const std::string& name) {
-  static const char* const kNames[] = {
-      "tid", "ntid", "laneid", "warpid", "nwarpid", "ctaid", "nctaid", "smid", "nsmid", "gridid",
-      "clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi",
-      "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt", "clusterid",
-      "nclusterid", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
-      "is_explicit_cluster", "total_smem_size", "dynamic_smem_size", "aggr_smem_size"};
-  for (const char* n : kNames)
-    if (name == n) return true;
-  return name.rfind("pm", 0) == 0 || name.rfind("envreg", 0) == 0;
+  return special_width(name) || special_width(name + ".x") || name == "is_explicit_cluster" ||
+         name.rfind("pm", 0) == 0 || name.rfind("envreg", 0) == 0;
+}
+
+int width(RegType t) {
+  switch (t) {
+    case RegType::pred: return 1;
+    case RegType::b16: return 16;
+    case RegType::b32:
+    case RegType::f32: return 32;
+    case RegType::b64:
+    case RegType::f64: return 64;
+  }
+  return 0;
+}
+
+// Bytes of a parameter type such as "u64", 0 if there is none of that name.
+int param_bytes(const std::string& type) {
+  static const std::map<std::string, int> kBytes = {
+      {"b8", 1},  {"u8", 1},  {"s8", 1},  {"b16", 2}, {"u16", 2}, {"s16", 2}, {"f16", 2}, {"b32", 4},
+      {"u32", 4}, {"s32", 4}, {"f32", 4}, {"b64", 8}, {"u64", 8}, {"s64", 8}, {"f64", 8}};
+  auto it = kBytes.find(type);
+  return it == kBytes.end() ? 0 : it->second;
+}
+
+void check_range(const char* what, int value, int low, int high, const Location& at) {
+  if (value < low || value > high)
+    throw Error(at, std::string(what) + " " + std::to_string(value) + " must be in [" +
+                        std::to_string(low) + ", " + std::to_string(high) + "]");
+}
+
+void check_alignment(const std::string& name, int alignment, const Location& at) {
+  if (alignment < 1 || (alignment & (alignment - 1)))
+    throw Error(at, name + ": alignment " + std::to_string(alignment) + " must be a power of two");
 }
 
 std::string upper(std::string s) {
@@ -25,11 +52,10 @@ std::string upper(std::string s) {
   return s;
 }
 
-constexpr int kNoteColumn = 76;
-
 }  // namespace
 
 Instr& Instr::when(const Reg& p) {
+  if (owner) owner->check_register(p, opcode, at);
   if (p.type != RegType::pred) throw Error(at, opcode + ": guard %" + p.name + " is not a predicate");
   guard = "@%" + p.name;
   return *this;
@@ -45,33 +71,98 @@ Instr& Instr::note(const std::string& why) {
 }
 
 Kernel::Kernel(std::string entry) : entry_(std::move(entry)) {
-  scopes_.push_back({0, {}});
+  scopes_.push_back({0, {}, 0});
+  scope_parents_.push_back(-1);
   add(Node::Kind::open);  // the entry's own scope; its braces are printed by text()
 }
 
+void Kernel::new_symbol(const std::string& name, const Location& at) {
+  if (!symbols_.insert(name).second)
+    throw Error(at, "a parameter or variable " + name + " is declared already");
+}
 void Kernel::header(const std::string& line) { header_.push_back(line); }
-void Kernel::param_tensor_map(const std::string& name, const std::string& why) {
+void Kernel::param_tensor_map(const std::string& name, const std::string& why, Location at) {
+  new_symbol(name, at);
   params_.push_back({".param .align 64 .b8 " + name + "[128]", why});
+  param_bytes_ = (param_bytes_ + 63) / 64 * 64 + 128;
 }
-void Kernel::param(const std::string& name, const std::string& type, const std::string& why) {
+void Kernel::param(const std::string& name, const std::string& type, const std::string& why,
+                   Location at) {
+  // "u64 .ptr .global .align 16" starts with the type
+  int bytes = param_bytes(type.substr(0, type.find(' ')));
+  if (!bytes) throw Error(at, "parameter " + name + ": no type ." + type);
+  new_symbol(name, at);
   params_.push_back({".param ." + type + " " + name, why});
+  param_bytes_ = (param_bytes_ + bytes - 1) / bytes * bytes + bytes;
 }
-void Kernel::dynamic_shared(const std::string& name, int alignment) {
+void Kernel::threads(int count, Location at) {
+  check_range("threads per CTA", count, 1, 1024, at);
+  threads_ = count;
+}
+void Kernel::min_ctas_per_sm(int n, Location at) {
+  check_range("CTAs per SM", n, 1, 32, at);
+  min_ctas_ = n;
+}
+void Kernel::cluster(int n, Location at) {
+  check_range("CTAs per cluster", n, 1, 16, at);
+  cluster_ = n;
+}
+void Kernel::dynamic_shared(const std::string& name, int alignment, Location at) {
+  check_alignment(name, alignment, at);
+  new_symbol(name, at);
   variables_.push_back(".extern .shared .align " + std::to_string(alignment) + " .b8 " + name + "[];");
 }
-void Kernel::static_shared(const std::string& name, int bytes, int alignment) {
+void Kernel::static_shared(const std::string& name, int bytes, int alignment, Location at) {
+  check_alignment(name, alignment, at);
+  check_range("bytes of static shared memory", bytes, 1, 232448, at);
+  new_symbol(name, at);
   statics_.push_back(".shared .align " + std::to_string(alignment) + " .b8 " + name + "[" +
                      std::to_string(bytes) + "];");
 }
 
+// The declaration that `name` is an element of, or the single register itself.
+const Kernel::Declared* Kernel::find_register(const Scope& s, const std::string& name) const {
+  auto it = s.names.find(name);
+  if (it != s.names.end() && it->second.count == 0) return &it->second;
+  // %p21 may be element 21 of %p<..> or element 1 of %p2<..>
+  for (std::size_t digits = name.size(); digits > 1 && std::isdigit(name[digits - 1]); --digits) {
+    if (name[digits - 1] == '0' && digits != name.size()) continue;  // elements have no leading zero
+    it = s.names.find(name.substr(0, digits - 1));
+    if (it == s.names.end() || name.size() - digits > 6) continue;
+    if (std::stoi(name.substr(digits - 1)) < it->second.count) return &it->second;
+  }
+  return nullptr;
+}
+
+void Kernel::check_register(const Reg& r, const std::string& opcode, const Location& at) const {
+  for (auto s = scopes_.rbegin(); s != scopes_.rend(); ++s) {
+    const Declared* d = find_register(*s, r.name);
+    if (!d) continue;
+    if (width(d->type) == width(r.type)) return;
+    throw Error(at, opcode + ": register %" + r.name + " is declared " + ptx_type(d->type) +
+                        ", used as " + ptx_type(r.type));
+  }
+  std::string stem = r.name.substr(0, r.name.find_last_not_of("0123456789") + 1);
+  bool was = was_declared_.count(r.name) || was_declared_.count(stem);
+  throw Error(at, opcode + ": register %" + r.name +
+                      (was ? " is used outside the scope that declares it" : " is not declared"));
+}
+
 void Kernel::declare(const std::string& name, RegType type, int count, const Location& at) {
   if (name.empty()) throw Error(at, "a register needs a name");
+  for (char c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '$')
+      throw Error(at, "register name %" + name + " may hold letters, digits, _ and $ only");
   if (is_special_register(name))
     throw Error(at, "register name %" + name + " is a special register; choose another");
-  if (count < 0) throw Error(at, "%" + name + ": count " + std::to_string(count) + " is negative");
-  for (const Scope& s : scopes_)
-    if (s.names.count(name)) throw Error(at, "register %" + name + " is declared already");
-  scopes_.back().names.insert(name);
+  for (const Scope& s : scopes_) {
+    bool taken = s.names.count(name) || find_register(s, name);
+    for (int i = 0; i < count && !taken; ++i)  // %s<4> would declare a second %s3
+      taken = s.names.count(name + std::to_string(i)) && !s.names.at(name + std::to_string(i)).count;
+    if (taken) throw Error(at, "register %" + name + " is declared already");
+  }
+  scopes_.back().names[name] = {type, count};
+  was_declared_.insert(name);
   std::string row = name;
   if (count > 0) row += "<" + std::to_string(count) + ">";
   nodes_[scopes_.back().node].declarations.push_back(std::string(ptx_type(type)) + " %" + row);
@@ -104,7 +195,9 @@ Kernel::Node& Kernel::add(Node::Kind kind, const std::string& text) {
 }
 
 void Kernel::scope(const std::function<void()>& body) {
-  scopes_.push_back({nodes_.size(), {}});
+  int id = static_cast<int>(scope_parents_.size());
+  scope_parents_.push_back(scopes_.back().id);
+  scopes_.push_back({nodes_.size(), {}, id});
   add(Node::Kind::open);
   ++depth_;
   body();
@@ -119,65 +212,76 @@ void Kernel::role(const std::string& name, const std::string& about,
   scope(body);
 }
 
-void Kernel::section(const std::string& title) { add(Node::Kind::section, title); }
+void Kernel::section(const std::string& title) {
+  add(Node::Kind::section, title);
+  if (!line_of(title)) titles_.push_back(title);
+}
 void Kernel::comment(const std::string& text) { add(Node::Kind::comment, text); }
 
 std::string Kernel::new_label(const std::string& stem) {
   std::string base = "$" + upper(stem);
-  int n = ++labels_[base];
+  int n = ++label_stems_[base];
   return n == 1 ? base : base + "_" + std::to_string(n);
 }
-void Kernel::label(const std::string& name) { add(Node::Kind::label, name); }
+void Kernel::label(const std::string& name, Location at) {
+  auto [it, fresh] = placed_.emplace(name, Label{scopes_.back().id, at});
+  if (!fresh)
+    throw Error(at, "label " + name + " is placed already, at line " +
+                        std::to_string(it->second.at.line()));
+  add(Node::Kind::label, name);
+}
 
-void Kernel::branch(const std::string& target, const std::string& why) {
-  emit("bra", {symbol(target)}, Location::current()).note(why);
+void Kernel::branch(const std::string& target, const std::string& why, Location at) {
+  emit("bra", {symbol(target)}, at).note(why);
 }
 void Kernel::guarded_branch(const Reg& p, bool if_true, const std::string& target,
-                            const std::string& why) {
-  Instr& i = emit("bra", {symbol(target)}, Location::current());
+                            const std::string& why, const Location& at) {
+  Instr& i = emit("bra", {symbol(target)}, at);
   if (if_true) i.when(p);
   else i.unless(p);
   i.note(why);
 }
 
-void Kernel::loop(const std::string& name, const std::function<Reg()>& body) {
+void Kernel::loop(const std::string& name, const std::function<Reg()>& body, Location at) {
   std::string head = new_label(name);
-  label(head);
+  label(head, at);
   ++depth_;
   Reg again = body();
   --depth_;
-  guarded_branch(again, true, head, "");
+  guarded_branch(again, true, head, "", at);
 }
 
-void Kernel::if_(const Reg& p, const std::function<void()>& body, const std::string& why) {
+void Kernel::if_(const Reg& p, const std::function<void()>& body, const std::string& why,
+                 Location at) {
   std::string end = new_label("skip");
-  guarded_branch(p, false, end, why);
+  guarded_branch(p, false, end, why, at);
   ++depth_;
   body();
   --depth_;
-  label(end);
+  label(end, at);
 }
-void Kernel::unless(const Reg& p, const std::function<void()>& body, const std::string& why) {
+void Kernel::unless(const Reg& p, const std::function<void()>& body, const std::string& why,
+                    Location at) {
   std::string end = new_label("skip");
-  guarded_branch(p, true, end, why);
+  guarded_branch(p, true, end, why, at);
   ++depth_;
   body();
   --depth_;
-  label(end);
+  label(end, at);
 }
 void Kernel::if_else(const Reg& p, const std::function<void()>& yes,
-                     const std::function<void()>& no, const std::string& why) {
+                     const std::function<void()>& no, const std::string& why, Location at) {
   std::string other = new_label("else"), end = new_label("end");
-  guarded_branch(p, false, other, why);
+  guarded_branch(p, false, other, why, at);
   ++depth_;
   yes();
   --depth_;
-  branch(end);
-  label(other);
+  branch(end, "", at);
+  label(other, at);
   ++depth_;
   no();
   --depth_;
-  label(end);
+  label(end, at);
 }
 
 void Kernel::wait(const std::string& what, const Operand& barrier, const Operand& parity,
@@ -185,9 +289,9 @@ void Kernel::wait(const std::string& what, const Operand& barrier, const Operand
   std::string head = new_label("wait " + what);
   scope([&] {
     Reg done = pred("done_" + std::to_string(nodes_.size()), at);
-    label(head);
+    label(head, at);
     emit("mbarrier.try_wait.parity.shared::cta.b64", {done, barrier, parity}, at);
-    guarded_branch(done, false, head, "");
+    guarded_branch(done, false, head, "", at);
   });
 }
 
@@ -195,6 +299,11 @@ Instr& Kernel::emit(const std::string& opcode, std::vector<Operand> operands, Lo
   std::string why;
   const Form* form = find_form(opcode, operands, &why);
   if (!form) throw Error(at, why);
+  for (const Operand& o : operands) {
+    for (const Reg& r : o.regs) check_register(r, opcode, at);
+    if (!o.base_symbol.empty())
+      uses_.push_back({o.base_symbol, opcode, opcode.rfind("bra", 0) == 0, scopes_.back().id, at});
+  }
   version_ = std::max(version_, form->ptx_version);
   if (form->needs_sm90a) {
     sm90a_ = true;
@@ -205,6 +314,7 @@ Instr& Kernel::emit(const std::string& opcode, std::vector<Operand> operands, Lo
   n.instr->opcode = opcode;
   n.instr->operands = std::move(operands);
   n.instr->at = at;
+  n.instr->owner = this;
   return *n.instr;
 }
 
@@ -217,10 +327,12 @@ InstrCounts Kernel::counts(std::size_t from, std::size_t to) const {
     if (starts("wgmma.mma_async")) {
       ++c.wgmma;
       c.wgmma_cycles += std::atoi(op.c_str() + op.find(".m64n") + 5) / 2;
-    } else if (starts("ex2") || starts("lg2") || starts("rcp") || starts("tanh")) {
+    } else if (starts("ex2") || starts("lg2") || starts("rcp") || starts("tanh") ||
+               starts("rsqrt") || starts("sqrt") || starts("sin") || starts("cos")) {
       ++c.ex2;
     } else if (starts("fma") || starts("add.ftz") || starts("add.rn") || starts("mul.ftz") ||
-               starts("mul.rn") || starts("sub.ftz") || starts("add.f") || starts("mul.f")) {
+               starts("mul.rn") || starts("sub.ftz") || starts("add.f") || starts("mul.f") ||
+               starts("add.bf") || starts("mul.bf")) {
       ++c.fma;
     } else if (starts("cvt")) {
       ++c.cvt;
@@ -239,81 +351,6 @@ InstrCounts Kernel::counts(std::size_t from, std::size_t to) const {
     }
   }
   return c;
-}
-
-void Kernel::print_instr(const Node& n, std::string* out) const {
-  const Instr& in = *n.instr;
-  std::string indent(static_cast<std::size_t>(n.depth) * 4, ' ');
-  std::string line = indent + (in.guard.empty() ? "" : in.guard + " ") + in.opcode;
-  for (std::size_t i = 0; i < in.operands.size(); ++i) {
-    const Operand& o = in.operands[i];
-    if (i) line += ",";
-    if (o.kind == Operand::Kind::list && o.regs.size() > 8) {  // wgmma accumulators: eight a row
-      line += "\n" + indent + "    {";
-      for (std::size_t r = 0; r < o.regs.size(); ++r) {
-        if (r) line += r % 8 ? ", " : ",\n" + indent + "     ";
-        line += "%" + o.regs[r].name;
-      }
-      line += "}";
-    } else {
-      line += " " + o.text;
-    }
-  }
-  line += ";";
-  if (!in.comment.empty()) {
-    auto last = line.rfind('\n');
-    std::size_t width = line.size() - (last == std::string::npos ? 0 : last + 1);
-    line += std::string(width < kNoteColumn ? kNoteColumn - width : 1, ' ') + "// " + in.comment;
-  }
-  *out += line + "\n";
-}
-
-void Kernel::print_head(std::string* out) const {
-  for (const std::string& h : header_) *out += h.empty() ? "//\n" : "// " + h + "\n";
-  *out += ".version " + std::to_string(version_ / 10) + "." + std::to_string(version_ % 10) + "\n";
-  *out += std::string(".target sm_90") + (sm90a_ ? "a" : "") + "\n.address_size 64\n\n";
-  for (const std::string& v : variables_) *out += v + "\n";
-  if (!variables_.empty()) *out += "\n";
-  *out += ".visible .entry " + entry_ + "(\n";
-  for (std::size_t i = 0; i < params_.size(); ++i) {
-    std::string line = "    " + params_[i].first + (i + 1 < params_.size() ? "," : "");
-    if (!params_[i].second.empty())
-      line += std::string(line.size() < 44 ? 44 - line.size() : 1, ' ') + "// " + params_[i].second;
-    *out += line + "\n";
-  }
-  *out += ")\n";
-  if (threads_) *out += ".reqntid " + std::to_string(threads_) + "\n";
-  if (cluster_ > 1) *out += ".reqnctapercluster " + std::to_string(cluster_) + "\n";
-  if (min_ctas_) *out += ".minnctapersm " + std::to_string(min_ctas_) + "\n";
-}
-
-std::string Kernel::text() const {
-  std::string out;
-  print_head(&out);
-  auto registers = [&out](const Node& n, std::size_t depth) {
-    for (const std::string& d : n.declarations)
-      out += std::string(depth * 4, ' ') + ".reg " + d + ";\n";
-  };
-  out += "{\n";
-  for (const std::string& s : statics_) out += "    " + s + "\n";
-  registers(nodes_[0], 1);
-  for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    const Node& n = nodes_[i];
-    std::string indent(static_cast<std::size_t>(n.depth) * 4, ' ');
-    switch (n.kind) {
-      case Node::Kind::instr: print_instr(n, &out); break;
-      case Node::Kind::label: out += indent.substr(4) + n.text + ":\n"; break;
-      case Node::Kind::section: out += "\n" + indent + "// == " + n.text + "\n"; break;
-      case Node::Kind::comment: out += indent + "// " + n.text + "\n"; break;
-      case Node::Kind::open:
-        out += indent + "{\n";
-        registers(n, static_cast<std::size_t>(n.depth) + 1);
-        break;
-      case Node::Kind::close: out += indent + "}\n"; break;
-    }
-  }
-  out += "    ret;\n}\n";
-  return out;
 }
 
 }  // namespace flashptx::gen

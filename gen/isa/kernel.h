@@ -19,6 +19,8 @@
 
 namespace flashptx::gen {
 
+class Kernel;
+
 class Instr {
  public:
   Instr& when(const Reg& p);
@@ -30,6 +32,7 @@ class Instr {
   std::string guard;  // "@%p" or "@!%p"
   std::string comment;
   Location at;
+  const Kernel* owner = nullptr;  // judges the guard
 };
 
 // How many instructions of each class a stretch of code issues, for budgets and headers.
@@ -47,13 +50,21 @@ class Kernel {
 
   // --- the head of the file
   void header(const std::string& line);  // a comment line above the entry
-  void param_tensor_map(const std::string& name, const std::string& why = "");
-  void param(const std::string& name, const std::string& type, const std::string& why = "");
-  void threads(int count) { threads_ = count; }
-  void min_ctas_per_sm(int n) { min_ctas_ = n; }
-  void cluster(int n) { cluster_ = n; }
-  void dynamic_shared(const std::string& name, int alignment);
-  void static_shared(const std::string& name, int bytes, int alignment);
+  void param_tensor_map(const std::string& name, const std::string& why = "",
+                        Location at = Location::current());
+  void param(const std::string& name, const std::string& type, const std::string& why = "",
+             Location at = Location::current());
+  void threads(int count, Location at = Location::current());
+  void min_ctas_per_sm(int n, Location at = Location::current());
+  void cluster(int n, Location at = Location::current());
+  void dynamic_shared(const std::string& name, int alignment, Location at = Location::current());
+  void static_shared(const std::string& name, int bytes, int alignment,
+                     Location at = Location::current());
+  // `.file` and `.loc` lines: each instruction points at the line of line_table() that holds the title of
+  // the section it stands in, so that a profiler's source page shows steps. Off unless asked for.
+  void line_info(bool on) { line_info_ = on; }
+  std::string line_table() const;       // one section title a line
+  std::string line_table_file() const;  // the name that .file gives it: "<entry>.schedule"
 
   // --- registers, declared at the head of the innermost open scope
   Reg pred(const std::string& name, Location at = Location::current());
@@ -73,17 +84,21 @@ class Kernel {
   void section(const std::string& title);  // a heading comment
   void comment(const std::string& text);
   // Body, then back to its head while the predicate that body returns is true.
-  void loop(const std::string& name, const std::function<Reg()>& body);
-  void if_(const Reg& p, const std::function<void()>& body, const std::string& why = "");
-  void unless(const Reg& p, const std::function<void()>& body, const std::string& why = "");
+  void loop(const std::string& name, const std::function<Reg()>& body,
+            Location at = Location::current());
+  void if_(const Reg& p, const std::function<void()>& body, const std::string& why = "",
+           Location at = Location::current());
+  void unless(const Reg& p, const std::function<void()>& body, const std::string& why = "",
+              Location at = Location::current());
   void if_else(const Reg& p, const std::function<void()>& yes, const std::function<void()>& no,
-               const std::string& why = "");
+               const std::string& why = "", Location at = Location::current());
   // mbarrier.try_wait.parity in a loop: returns when the phase of that parity has completed.
   void wait(const std::string& what, const Operand& barrier, const Operand& parity,
             Location at = Location::current());
   std::string new_label(const std::string& stem);  // "$KV_LOOP", "$KV_LOOP_2"
-  void label(const std::string& name);
-  void branch(const std::string& target, const std::string& why = "");
+  void label(const std::string& name, Location at = Location::current());
+  void branch(const std::string& target, const std::string& why = "",
+              Location at = Location::current());
 
   // --- one instruction, validated; the wrappers below call this
   Instr& emit(const std::string& opcode, std::vector<Operand> operands, Location at);
@@ -93,9 +108,14 @@ class Kernel {
   InstrCounts counts(std::size_t from, std::size_t to) const;
 
   const std::string& entry() const { return entry_; }
-  int ptx_version() const { return version_; }
+  // The lowest version that takes everything used; more than 4 KiB of parameters need 8.1.
+  int ptx_version() const { return param_bytes_ > 4096 && version_ < 81 ? 81 : version_; }
   bool needs_sm90a() const { return sm90a_; }
+  // Refuses what only the whole can show: a branch to a label that is not there or not visible, a symbol
+  // that is no parameter or variable, setmaxnreg without the launch bounds that ptxas needs for it.
   std::string text() const;
+  // Refuses a register that no open scope declares, or declares with another width.
+  void check_register(const Reg& r, const std::string& opcode, const Location& at) const;
 
 #include "gen/isa/instructions.inc"
 
@@ -108,13 +128,33 @@ class Kernel {
     std::string text;
     std::vector<std::string> declarations;  // of an opened scope
   };
+  struct Declared {
+    RegType type;
+    int count;  // 0: a single register
+  };
   struct Scope {
     std::size_t node;
-    std::set<std::string> names;
+    std::map<std::string, Declared> names;
+    int id = 0;
+  };
+  struct Label {
+    int scope;
+    Location at;
+  };
+  struct Use {  // of a symbol or a label, judged by text()
+    std::string symbol, opcode;
+    bool branch;
+    int scope;
+    Location at;
   };
   void declare(const std::string& name, RegType type, int count, const Location& at);
+  const Declared* find_register(const Scope& s, const std::string& name) const;
+  void new_symbol(const std::string& name, const Location& at);
   Node& add(Node::Kind kind, const std::string& text = "");
-  void guarded_branch(const Reg& p, bool if_true, const std::string& target, const std::string& why);
+  void guarded_branch(const Reg& p, bool if_true, const std::string& target, const std::string& why,
+                      const Location& at);
+  void check_whole() const;
+  int line_of(const std::string& title) const;
   void print_instr(const Node& n, std::string* out) const;
   void print_head(std::string* out) const;
 
@@ -123,13 +163,21 @@ class Kernel {
   std::vector<std::pair<std::string, std::string>> params_;  // declaration, comment
   std::vector<std::string> variables_;                       // module-scope shared memory
   std::vector<std::string> statics_;                         // entry-scope shared memory
+  std::set<std::string> symbols_;                            // parameters and variables
   int threads_ = 0, min_ctas_ = 0, cluster_ = 1;
+  int param_bytes_ = 0;
   std::vector<Node> nodes_;
-  std::vector<Scope> scopes_;
-  std::map<std::string, int> labels_;
+  std::vector<Scope> scopes_;         // open ones, outermost first
+  std::vector<int> scope_parents_;    // by scope id, of all
+  std::set<std::string> was_declared_;
+  std::map<std::string, int> label_stems_;
+  std::map<std::string, Label> placed_;
+  std::vector<Use> uses_;
+  std::vector<std::string> titles_;   // of sections, in order of appearance
   int depth_ = 1;
   int version_ = 78;
   bool sm90a_ = false;
+  bool line_info_ = false;
 };
 
 }  // namespace flashptx::gen

@@ -1,4 +1,4 @@
-// The matcher over the instruction table. ptxas judges the rows' spellings in tests/gen/isa_forms.cpp.
+// The matcher over the instruction table. ptxas judges the rows' spellings in tests/gen/isa_forms_test.cpp.
 #include "gen/isa/table.h"
 
 #include <cstring>
@@ -241,6 +241,18 @@ const std::vector<Form>& forms() {
     return v;
   }();
   return all;
+}
+
+std::string version_text(int v) { return std::to_string(v / 10) + "." + std::to_string(v % 10); }
+
+std::string driver_for(int ptx_version) {
+  static const std::pair<int, const char*> kDrivers[] = {
+      {78, "520 (CUDA 11.8)"}, {80, "525 (CUDA 12.0)"}, {81, "530 (CUDA 12.1)"}, {82, "535 (CUDA 12.2)"},
+      {83, "545 (CUDA 12.3)"}, {84, "550 (CUDA 12.4)"}, {85, "555 (CUDA 12.5)"}, {86, "565 (CUDA 12.7)"},
+      {87, "570 (CUDA 12.8)"}, {88, "575 (CUDA 12.9)"}, {90, "580 (CUDA 13.0)"}};
+  for (auto [version, driver] : kDrivers)
+    if (ptx_version <= version) return driver;
+  return "newer than 580 (CUDA 13.0)";
 }
 
 std::vector<std::string> spellings(const Form& form) {

@@ -40,6 +40,10 @@ const Form* find_form(const std::string& opcode, const std::vector<Operand>& ope
 // Every spelling of a form's opcode (alternatives expanded), for tests.
 std::vector<std::string> spellings(const Form& form);
 
+std::string version_text(int ptx_version);  // 80 -> "8.0"
+// The first driver branch that takes a PTX version: 80 -> "525 (CUDA 12.0)".
+std::string driver_for(int ptx_version);
+
 // One operand's kind taken apart: what `imm:count=24..256/8` says.
 struct OperandKind {
   std::string base;           // "imm", "b32[4]", "smem"

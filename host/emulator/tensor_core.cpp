@@ -136,6 +136,12 @@ bool mark_operand(const SharedOperand& operand, std::uint32_t base, std::uint64_
   return inside;
 }
 
+bool pattern_aligned(const MatrixDescriptor& d) {
+  if (d.swizzle_bytes == 0) return true;
+  const std::uint32_t mask = static_cast<std::uint32_t>(d.swizzle_bytes) / 16 - 1;
+  return (((d.start >> 7) - d.base_offset) & mask) == 0;
+}
+
 std::uint32_t element_address(const SharedOperand& operand, int mn, int k) {
   const std::uint32_t row = static_cast<std::uint32_t>(mn), kk = static_cast<std::uint32_t>(k);
   const std::uint32_t bytes = static_cast<std::uint32_t>(matrix_element_bytes(operand.type));

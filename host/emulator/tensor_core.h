@@ -6,7 +6,8 @@
 // float64, added to D, and rounded once to D's type; the hardware sums in a fixed-point window with
 // truncation, so results agree within a few units of the last place of f32, not bit for bit.
 // `narrow_accumulator` models the roughly 14 bits that Hopper's FP8 path keeps (DeepSeek-V3 report,
-// section 3.3.2). Next: tensor_map.h, the other reader and writer of shared memory.
+// section 3.3.2).
+// Next: tensor_map.h, the other reader and writer of shared memory.
 #pragma once
 
 #include <cstdint>
@@ -71,6 +72,11 @@ int operand_chunks(const SharedOperand& operand, std::uint32_t* out);
 bool mark_operand(const SharedOperand& operand, std::uint32_t base, std::uint64_t* bitmap,
                   std::uint32_t bits);
 
+// Whether the descriptor starts in the row of its swizzle pattern that base_offset says. False is
+// legal for a start inside a larger tile (row 4 of it, say), and otherwise the classic mistake of a
+// tile base that is no multiple of 8 * swizzle_bytes: columns permuted in 16-byte chunks.
+bool pattern_aligned(const MatrixDescriptor& d);
+
 // Swizzled address of one element (mn, k), straight from the formulas of the layouts.
 std::uint32_t element_address(const SharedOperand& operand, int mn, int k);
 
@@ -106,9 +112,8 @@ struct WarpFragments {
   const std::uint32_t* a[4] = {};
 };
 
-// What is wrong with shape, types, transposition, descriptor (alignment of start, LBO, SBO; a
-// swizzle base that base_offset does not explain), or an operand outside shared memory. ok()
-// otherwise.
+// What is wrong with shape, types, transposition, reserved bits of a descriptor, or an operand
+// outside shared memory. ok() otherwise.
 Status check_wgmma(const WgmmaOp& op, const SharedView& shared);
 
 // D = A * B {+ D} for the four warps of a warpgroup. Checks what it needs not to read out of

@@ -152,7 +152,7 @@ BoxRow box_row(const TiledMap& map, const std::int32_t* coordinates, std::uint32
     rest /= count;
     const std::int64_t at =
         std::int64_t{coordinates[i]} + std::int64_t{index} * std::int64_t{map.element_strides[i]};
-    if (at < 0 || static_cast<std::uint64_t>(at) >= map.dims[i]) return r;  // nothing of it exists
+    if (static_cast<std::uint64_t>(at) >= map.dims[i]) return r;  // negative wraps: nothing exists
     global += static_cast<std::uint64_t>(at) * map.stride_bytes[i];
   }
   const std::int64_t first = std::max<std::int64_t>(0, -std::int64_t{coordinates[0]});

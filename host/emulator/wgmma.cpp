@@ -38,7 +38,7 @@ const Float8Table& float8_table() {
   return table;
 }
 
-FLASHPTX_INLINE double decode16(bool bf16, std::uint32_t h) {
+FLASHPTX_INLINE float decode16(bool bf16, std::uint32_t h) {
   if (bf16) return float_of(h << 16);
   const std::uint32_t m = h & 0x7fffu;
   const float subnormal = float_of((m << 13) + 0x38800000u) - 0x1p-14f;

@@ -23,6 +23,12 @@ TEST_CASE("descriptors decode field by field and survive encoding") {
   CHECK(d.swizzle_bytes == 128);
   CHECK(d.base_offset == 0);
   CHECK(encode_descriptor(d) == bits);
+  CHECK(pattern_aligned(d));                              // 0x1400 = 5 * 1024
+  CHECK(pattern_aligned({0x1460, 16, 1024, 0, 128, 0}));  // 96 bytes along K
+  CHECK(!pattern_aligned({0x1480, 16, 1024, 0, 128, 0}));
+  CHECK(pattern_aligned({0x1480, 16, 1024, 1, 128, 0}));
+  CHECK(pattern_aligned({0x1600, 16, 512, 0, 64, 0}));
+  CHECK(!pattern_aligned({0x1680, 16, 256, 0, 32, 0}));
   CHECK(decode_descriptor(std::uint64_t{2} << 62).swizzle_bytes == 64);
   CHECK(decode_descriptor(std::uint64_t{3} << 62).swizzle_bytes == 32);
   CHECK(decode_descriptor(std::uint64_t{5} << 49).base_offset == 5);

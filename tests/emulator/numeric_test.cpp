@@ -194,6 +194,8 @@ TEST_CASE("float to integer rounds, clamps, and maps NaN as the PTX ISA says") {
               {3e9, Round::rz, 2147483647, 3000000000},
               {5e9, Round::rz, 2147483647, 4294967295},
               {-5e9, Round::rz, -2147483648ll, 0},
+              {-2147483647.0, Round::rz, -2147483647, 0},
+              {4294967294.5, Round::rp, 2147483647, 4294967295},
               {NAN, Round::rz, 0, 0}};
   for (const auto& row : rows) {
     CAPTURE(row.x);
@@ -215,8 +217,11 @@ TEST_CASE("integer to float equals the host's FPU in each mode") {
   for (Round round : {Round::rn, Round::rz, Round::rm, Round::rp}) {
     int wrong = 0;
     for (int i = 0; i < 20000; ++i) {
-      volatile std::int64_t s = static_cast<std::int64_t>(rng()) >> (rng() % 64);
-      volatile std::uint64_t u = rng() >> (rng() % 64);
+      // Every third has few bits set, so that a tie or an exact value is broken by the last bit
+      // alone.
+      const std::uint64_t bits = i % 3 ? rng() : 1ull << 62 | 1ull << (rng() % 64) | (rng() & 1);
+      volatile std::int64_t s = static_cast<std::int64_t>(bits) >> (i % 3 ? rng() % 64 : 0);
+      volatile std::uint64_t u = bits >> (i % 3 ? rng() % 64 : 0);
       wrong +=
           !same(signed_to_f32(s, round), in_mode(round, [&] { return static_cast<float>(s); }));
       wrong +=

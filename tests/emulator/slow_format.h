@@ -85,8 +85,8 @@ inline const SlowFormat& slow_e5m2() {
 template <class F>
 void for_floats(F&& f) {
   for (std::uint32_t upper = 0; upper < 0x10000u; ++upper) {
-    for (std::uint32_t low :
-         {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+    for (std::uint32_t low : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu,
+                              0x8000u, 0x8001u, 0xe000u, 0xefffu, 0xf000u, 0xffffu}) {
       f(float_of(upper << 16 | low));
     }
   }

@@ -2,7 +2,7 @@
 //
 // A new row is tested without a new test: each spelling of its opcode with the first alternative of every
 // operand, and its first spelling with every alternative, both ends of every constant's range, and every
-// number of optional operands. Next: tests/gen/isa_forms.cpp gives them to ptxas.
+// number of optional operands. Next: tests/gen/isa_forms_test.cpp gives them to ptxas.
 #pragma once
 
 #include <string>

@@ -1,0 +1,371 @@
+// Shared memory: who may touch a byte when. A happens-before race detector with proxies.
+//
+// Every warp, every warpgroup's wgmma pipeline, every mbarrier's copies and every warp's bulk stores are agents with
+// a clock. A warp knows how far it is ordered after each agent; arrivals publish that knowledge, waits join it
+// (vector clocks, as in FastTrack, PLDI 2009). A word remembers its last write and the reads since. An access not
+// ordered after a conflicting one is a hazard in any schedule, not only in the one that ran. Generic writes are
+// visible to the async proxy only after fence.proxy.async by the writer (PTX ISA, "Async proxy").
+// Next: progress.cpp.
+#include <algorithm>
+#include <cstring>
+
+#include "host/emulator/checkers/checker.h"
+
+namespace flashptx::emulator {
+namespace {
+
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+struct Clock {
+  std::vector<u32> seen, fenced;  // by agent
+  void grow(std::size_t n) {
+    if (seen.size() < n) seen.resize(n), fenced.resize(n);
+  }
+  void join(const Clock& o) {
+    grow(o.seen.size());
+    for (std::size_t i = 0; i < o.seen.size(); ++i) {
+      seen[i] = std::max(seen[i], o.seen[i]);
+      fenced[i] = std::max(fenced[i], o.fenced[i]);
+    }
+  }
+};
+
+struct Access {
+  u32 clock = 0;  // 0: none
+  u16 agent = 0, pc = 0;
+};
+constexpr int kept_reads = 4;
+struct Cell {
+  Access write;
+  Access reads[kept_reads];
+  bool generic = false;  // last write through the generic proxy
+  bool barrier = false;  // part of a live mbarrier
+};
+
+enum class AgentKind : std::uint8_t { warp, wgmma, bulk, cp_async, mbarrier };
+struct Agent {
+  AgentKind kind;
+  const Warp* warp = nullptr;  // or the first of a warpgroup
+  u32 barrier = 0;
+  bool needs_fence = false;
+};
+
+struct Barrier {
+  u16 agent = 0;
+  Clock gathering, done;
+  const Warp* initialiser = nullptr;
+  u32 init_clock = 0;
+  bool init_fenced = false;
+};
+
+class SharedMemoryChecker : public Checker {
+ public:
+  SharedMemoryChecker(const History& h, const Program& program) : Checker(h), program_(program) {}
+
+  void on_event(const Event& e) override {
+    if (agents_.empty()) start(*e.machine);
+    switch (e.kind) {
+      case EventKind::shared_access: shared_access(e); break;
+      case EventKind::async_load: async_load(e); break;
+      case EventKind::async_store: async_store(e); break;
+      case EventKind::cp_async: cp_async(e); break;
+      case EventKind::wgmma_read: wgmma_read(e); break;
+      case EventKind::barrier_arrive: release(*e.warp, named_[key(e)]); break;
+      case EventKind::barrier_complete: {
+        Barrier& b = named_[key(e)];
+        b.done = b.gathering;
+        b.gathering = {};
+        break;
+      }
+      case EventKind::barrier_resume: clock(*e.warp).join(named_[key(e)].done); break;
+      case EventKind::cluster_arrive: release(*e.warp, cluster_); break;
+      case EventKind::cluster_complete:
+        cluster_.done = cluster_.gathering;
+        cluster_.gathering = {};
+        break;
+      case EventKind::cluster_resume: clock(*e.warp).join(cluster_.done); break;
+      case EventKind::mbarrier_init: init(e); break;
+      case EventKind::mbarrier_invalidate: mark_barrier(*e.cta, e.barrier, false); break;
+      case EventKind::mbarrier_arrive:
+        if (Barrier* b = known(e)) {
+          if (e.instr->text.rfind("cp.async.mbarrier", 0) == 0) b->gathering.grow(agents_.size()), b->gathering.seen[cp_agent(*e.warp)] = e.warp->cp_async_committed + 1;
+          else release(*e.warp, *b);
+        }
+        break;
+      case EventKind::mbarrier_phase:
+        if (Barrier* b = known(e)) {
+          b->done.join(b->gathering);
+          b->done.grow(agents_.size());
+          b->done.seen[b->agent] = static_cast<u32>(e.value) + 1;
+        }
+        break;
+      case EventKind::mbarrier_waited:
+        if (Barrier* b = known(e)) {
+          init_ordered(e, *b);
+          clock(*e.warp).join(b->done);
+        }
+        break;
+      case EventKind::bulk_waited: raise(*e.warp, bulk_agent(*e.warp), static_cast<u32>(e.value)); break;
+      case EventKind::cp_async_waited: raise(*e.warp, cp_agent(*e.warp), static_cast<u32>(e.value)); break;
+      case EventKind::wgmma_waited: raise(*e.warp, wgmma_agent(*e.warp), static_cast<u32>(e.value)); break;
+      case EventKind::fence_proxy_async: {
+        Clock& c = clock(*e.warp);
+        u16 self = static_cast<u16>(e.warp->id);
+        unfenced_lanes_[self] &= ~e.lanes;
+        if (!unfenced_lanes_[self]) c.fenced[self] = c.seen[self];
+        ++c.seen[self];
+        for (auto& [k, b] : barriers_)
+          if (b.initialiser == e.warp) b.init_fenced = true;
+        break;
+      }
+      case EventKind::fence_mbarrier_init:
+        for (auto& [k, b] : barriers_)
+          if (b.initialiser == e.warp) b.init_fenced = true;
+        break;
+      default: break;
+    }
+  }
+
+ private:
+  void start(Machine& m) {
+    std::size_t warps = m.warps.size();
+    for (auto& w : m.warps) agents_.push_back({AgentKind::warp, w.get(), 0, false});
+    for (auto& w : m.warps) agents_.push_back({AgentKind::wgmma, w.get(), 0, false});  // one a warp, the first counts
+    for (auto& w : m.warps) agents_.push_back({AgentKind::bulk, w.get(), 0, false});
+    for (auto& w : m.warps) agents_.push_back({AgentKind::cp_async, w.get(), 0, false});
+    warps_ = warps;
+    clocks_.resize(warps);
+    unfenced_lanes_.assign(warps, 0);
+    for (std::size_t i = 0; i < warps; ++i) {
+      clocks_[i].grow(agents_.size());
+      clocks_[i].seen[i] = 1;
+    }
+    cells_.resize(m.ctas.size());
+    for (std::size_t i = 0; i < m.ctas.size(); ++i) cells_[i].resize(m.ctas[i]->shared.size() / 4 + 4);
+  }
+
+  u64 key(const Event& e) const { return u64{e.cta->rank} << 32 | e.barrier; }
+  Clock& clock(const Warp& w) {
+    Clock& c = clocks_[static_cast<std::size_t>(w.id)];
+    c.grow(agents_.size());
+    return c;
+  }
+  u16 wgmma_agent(const Warp& w) const { return static_cast<u16>(warps_ + static_cast<std::size_t>(w.id - w.index % 4)); }
+  u16 bulk_agent(const Warp& w) const { return static_cast<u16>(2 * warps_ + static_cast<std::size_t>(w.id)); }
+  u16 cp_agent(const Warp& w) const { return static_cast<u16>(3 * warps_ + static_cast<std::size_t>(w.id)); }
+  void raise(const Warp& w, u16 agent, u32 to) {
+    u32& c = clock(w).seen[agent];
+    c = std::max(c, to);
+  }
+  void release(const Warp& w, Barrier& b) {
+    Clock& c = clock(w);
+    b.gathering.join(c);
+    ++c.seen[static_cast<std::size_t>(w.id)];
+  }
+  Barrier* known(const Event& e) {
+    auto it = barriers_.find(key(e));
+    return it == barriers_.end() ? nullptr : &it->second;
+  }
+  Cell* cell(const Cta& cta, u32 address) { return &cells_[cta.rank][(address - shared_origin) / 4]; }
+
+  // ---- sentences ----
+  std::string actor(const Access& a, const Event& e) const {
+    const Agent& g = agents_[a.agent];
+    const Instr& in = program_.code[a.pc];
+    std::string who = "warp " + std::to_string(g.warp ? g.warp->index : 0);
+    switch (g.kind) {
+      case AgentKind::warp: return in.text + " of " + who + " at line " + std::to_string(in.line);
+      case AgentKind::wgmma:
+        return "the wgmma at line " + std::to_string(in.line) + " (group " + std::to_string(a.clock - 1) + " of warps " +
+               std::to_string(g.warp->index) + " to " + std::to_string(g.warp->index + 3) + ")";
+      case AgentKind::bulk: return "the copy out of shared memory at line " + std::to_string(in.line) + " (bulk group " + std::to_string(a.clock - 1) + " of " + who + ")";
+      case AgentKind::cp_async: return "the cp.async at line " + std::to_string(in.line) + " (group " + std::to_string(a.clock - 1) + " of " + who + ")";
+      default:
+        return "the copy at line " + std::to_string(in.line) + " signalled in phase " + std::to_string(a.clock - 1) + " of mbarrier " +
+               address_name(e.machine->program, g.barrier);
+    }
+  }
+  std::string missing(const Access& a) const {
+    switch (agents_[a.agent].kind) {
+      case AgentKind::warp: return "; no barrier orders the two";
+      case AgentKind::wgmma: return "; its wgmma.wait_group, or a barrier after it, is missing";
+      case AgentKind::bulk: return "; cp.async.bulk.wait_group.read is missing";
+      case AgentKind::cp_async: return "; its cp.async.wait_group, or a barrier after it, is missing";
+      default: return "; this warp has not waited for that phase";
+    }
+  }
+  [[noreturn]] void hazard(const Event& e, u32 address, const std::string& what, const Access& a, bool wrote) const {
+    report(e, e.kind == EventKind::shared_access || e.kind == EventKind::wgmma_read ? -1 : e.lane,
+           what + " shared memory at " + address_name(program_, address) + ", which " + actor(a, e) + (wrote ? " writes" : " reads") + missing(a));
+  }
+
+  // ---- the rules ----
+  void check_write_before(const Event& e, u32 address, const Cell& c, const Clock& k, const char* what, bool async) const {
+    if (!c.write.clock) return;
+    if (k.seen[c.write.agent] < c.write.clock) hazard(e, address, what, c.write, true);
+    if (async && c.generic && k.fenced[c.write.agent] < c.write.clock)
+      report(e, -1, std::string(what) + " shared memory at " + address_name(program_, address) + " through the async proxy, which " + actor(c.write, e) +
+                        " writes through the generic proxy; fence.proxy.async by the writer is missing");
+  }
+  void check_reads_before(const Event& e, u32 address, const Cell& c, const Clock& k, const char* what) const {
+    for (const Access& r : c.reads)
+      if (r.clock && k.seen[r.agent] < r.clock) hazard(e, address, what, r, false);
+  }
+  void set_write(const Event& e, Cell& c, u16 agent, u32 clock, bool generic) {
+    c.write = {clock, agent, static_cast<u16>(e.instr->pc)};
+    c.generic = generic;
+    for (Access& r : c.reads) r = {};
+  }
+  // Reads that the new one is ordered after are implied by it and may go (FastTrack).
+  void add_read(const Event& e, Cell& c, const Clock& k, u16 agent, u32 clock) {
+    int slot = -1;
+    for (int i = 0; i < kept_reads; ++i) {
+      Access& r = c.reads[i];
+      if (r.clock && (r.agent == agent || k.seen[r.agent] >= r.clock)) r.clock = 0;
+      if (!r.clock && slot < 0) slot = i;
+    }
+    if (slot < 0) slot = static_cast<int>(clock % kept_reads);
+    c.reads[slot] = {clock, agent, static_cast<u16>(e.instr->pc)};
+  }
+  [[noreturn]] void unwritten(const Event& e, u32 address) const {
+    report(e, -1, "reads shared memory at " + address_name(program_, address) + ", which nothing has written");
+  }
+  [[noreturn]] void hits_barrier(const Event& e, u32 address) const {
+    report(e, -1, "writes over the live mbarrier at " + address_name(program_, address) + "; mbarrier.inval is missing");
+  }
+
+  template <class F>
+  void each_cell(const Event& e, F f) {
+    for (u32 i = 0; i < e.count; ++i) {
+      u32 from = e.addresses[i], cells = (e.bytes + 3) / 4;
+      Cell* c = cell(*e.cta, from);
+      for (u32 k = 0; k < cells; ++k) f(c[k], from + 4 * k, i);
+    }
+  }
+
+  void shared_access(const Event& e) {
+    Clock& k = clock(*e.warp);
+    u16 self = static_cast<u16>(e.warp->id);
+    u32 now = k.seen[self];
+    if (e.write) unfenced_lanes_[self] |= e.lanes;
+    u32 index = ~0u, empty = 0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
+    each_cell(e, [&](Cell& c, u32 address, u32 i) {
+      if (e.atomic && c.write.clock && agents_[c.write.agent].kind == AgentKind::warp) {  // atomics order themselves
+        set_write(e, c, self, now, true);
+        return;
+      }
+      check_write_before(e, address, c, k, e.write ? "writes" : "reads", false);
+      if (e.write) {
+        if (c.barrier) hits_barrier(e, address);
+        check_reads_before(e, address, c, k, "writes");
+        set_write(e, c, self, now, true);
+      } else {
+        if (i != index) index = i, empty = 0;
+        empty += !c.write.clock && !c.barrier;
+        if (empty * 4 >= e.bytes && empty) unwritten(e, address);
+        add_read(e, c, k, self, now);
+      }
+    });
+  }
+
+  void async_load(const Event& e) {
+    Barrier* b = known(e);
+    Clock& k = clock(*e.warp);
+    if (b) {
+      init_ordered(e, *b);
+      if (!b->init_fenced)
+        report(e, e.lane, "names the mbarrier at " + address_name(program_, e.barrier) + ", whose initialisation no fence.mbarrier_init has made visible to the async proxy");
+    }
+    each_cell(e, [&](Cell& c, u32 address, u32) {
+      if (c.barrier) hits_barrier(e, address);
+      check_write_before(e, address, c, k, "overwrites", true);
+      check_reads_before(e, address, c, k, "overwrites");
+      set_write(e, c, b ? b->agent : 0, static_cast<u32>(e.value) + 1, false);
+    });
+  }
+  void async_store(const Event& e) {
+    Clock& k = clock(*e.warp);
+    u16 agent = bulk_agent(*e.warp);
+    each_cell(e, [&](Cell& c, u32 address, u32) {
+      check_write_before(e, address, c, k, "copies out", true);
+      add_read(e, c, k, agent, static_cast<u32>(e.value) + 1);
+    });
+  }
+  void cp_async(const Event& e) {
+    Clock& k = clock(*e.warp);
+    each_cell(e, [&](Cell& c, u32 address, u32) {
+      if (c.barrier) hits_barrier(e, address);
+      check_write_before(e, address, c, k, "overwrites", false);
+      check_reads_before(e, address, c, k, "overwrites");
+      set_write(e, c, cp_agent(*e.warp), static_cast<u32>(e.value) + 1, false);
+    });
+  }
+
+  // B is read for all four warps; of A in shared memory each warp's rows are read for that warp.
+  void wgmma_read(const Event& e) {
+    const Clock* clocks[4];
+    for (int j = 0; j < 4; ++j) clocks[j] = &clock(*e.cta->warps[static_cast<std::size_t>(e.warp->index + j)]);
+    u16 agent = wgmma_agent(*e.warp);
+    u32 now = static_cast<u32>(e.value) + 1;
+    if (!e.flag) {
+      weakest_.seen = clocks[0]->seen, weakest_.fenced = clocks[0]->fenced;
+      for (int j = 1; j < 4; ++j)
+        for (std::size_t i = 0; i < weakest_.seen.size(); ++i) {
+          weakest_.seen[i] = std::min(weakest_.seen[i], clocks[j]->seen[i]);
+          weakest_.fenced[i] = std::min(weakest_.fenced[i], clocks[j]->fenced[i]);
+        }
+    }
+    for (u32 i = 0; i < e.count; ++i) {
+      const Clock& k = !e.flag ? weakest_ : *clocks[e.value2 ? i % 8 / 2 : i / 32];
+      Cell* c = cell(*e.cta, e.addresses[i]);
+      for (u32 n = 0; n < 4; ++n) {
+        u32 address = e.addresses[i] + 4 * n;
+        if (!c[n].write.clock) unwritten(e, address);
+        check_write_before(e, address, c[n], k, e.flag ? "wgmma reads A in" : "wgmma reads B in", true);
+        add_read(e, c[n], k, agent, now);
+      }
+    }
+  }
+
+  void mark_barrier(const Cta& cta, u32 address, bool live) {
+    Cell* c = cell(cta, address);
+    for (int i = 0; i < 2; ++i) {
+      c[i] = {};
+      c[i].barrier = live;
+    }
+  }
+  void init(const Event& e) {
+    Barrier& b = barriers_[key(e)];
+    b = {};
+    b.agent = static_cast<u16>(agents_.size());
+    agents_.push_back({AgentKind::mbarrier, nullptr, e.barrier, false});
+    b.initialiser = e.warp;
+    b.init_clock = clock(*e.warp).seen[static_cast<std::size_t>(e.warp->id)];
+    mark_barrier(*e.cta, e.barrier, true);
+  }
+  void init_ordered(const Event& e, const Barrier& b) {
+    if (clock(*e.warp).seen[static_cast<std::size_t>(b.initialiser->id)] < b.init_clock)
+      report(e, e.lane, "uses the mbarrier at " + address_name(program_, e.barrier) + ", whose initialisation by warp " +
+                            std::to_string(b.initialiser->index) + " is not ordered before; a barrier after mbarrier.init is missing");
+  }
+
+  const Program& program_;
+  std::size_t warps_ = 0;
+  std::vector<Agent> agents_;
+  std::vector<Clock> clocks_;
+  std::vector<u32> unfenced_lanes_;
+  std::vector<std::vector<Cell>> cells_;
+  std::map<u64, Barrier> named_, barriers_;
+  Barrier cluster_;
+  Clock weakest_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_shared_memory_checker(const History& h, const Program& program) {
+  return std::make_unique<SharedMemoryChecker>(h, program);
+}
+
+}  // namespace flashptx::emulator

@@ -1,0 +1,19 @@
+// The emulator as a Device, and what only an emulator can tell: counters of the last launch.
+//
+// Next: device.cpp (the Device), machine.h (the SM).
+#pragma once
+
+#include <string>
+
+#include "host/device.h"
+
+namespace flashptx {
+
+// Text of --stats: instructions by role and kind, loops, bank conflicts of the last launch of `device`, or "" when
+// it is not an emulator.
+std::string emulator_stats(const Device& device);
+
+// Parses and prints PTX text as the emulator understands it; for tools and tests.
+Status emulator_reprint(const std::string& text, const std::string& file, std::string* out);
+
+}  // namespace flashptx
