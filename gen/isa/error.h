@@ -1,6 +1,7 @@
 // The generator's one exception: where, what, wanted, got.
 #pragma once
 
+#include <algorithm>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -18,11 +19,10 @@ class Error : public std::runtime_error {
  private:
   // "gen/kernels/attention_forward.cpp:41", whatever directory the compiler was started in.
   static std::string short_name(const Location& at) {
-    std::string file = at.file_name();
-    for (const char* top : {"/gen/", "/host/", "/tests/", "/tools/"}) {
-      auto p = file.rfind(top);
-      if (p != std::string::npos) file = file.substr(p + 1);
-    }
+    std::string file = std::string("/") + at.file_name();
+    std::size_t top = std::string::npos;  // tests/gen/x.cpp belongs to tests
+    for (const char* folder : {"/gen/", "/host/", "/tests/", "/tools/"}) top = std::min(top, file.rfind(folder));
+    file = file.substr(top == std::string::npos ? 1 : top + 1);
     return file + ":" + std::to_string(at.line());
   }
 };

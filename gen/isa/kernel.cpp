@@ -124,14 +124,12 @@ void Kernel::static_shared(const std::string& name, int bytes, int alignment, Lo
 const Kernel::Declared* Kernel::find_register(const Scope& s, const std::string& name) const {
   auto it = s.names.find(name);
   if (it != s.names.end() && it->second.count == 0) return &it->second;
-  // %p21 may be element 21 of %p<..> or element 1 of %p2<..>
-  for (std::size_t digits = name.size(); digits > 1 && std::isdigit(name[digits - 1]); --digits) {
-    if (name[digits - 1] == '0' && digits != name.size()) continue;  // elements have no leading zero
-    it = s.names.find(name.substr(0, digits - 1));
-    if (it == s.names.end() || name.size() - digits > 6) continue;
-    if (std::stoi(name.substr(digits - 1)) < it->second.count) return &it->second;
-  }
-  return nullptr;
+  std::size_t digits = name.find_last_not_of("0123456789") + 1;
+  if (digits == 0 || digits == name.size() || name.size() - digits > 6) return nullptr;
+  if (name[digits] == '0' && name.size() > digits + 1) return nullptr;  // elements have no leading zero
+  it = s.names.find(name.substr(0, digits));
+  if (it == s.names.end() || std::stoi(name.substr(digits)) >= it->second.count) return nullptr;
+  return &it->second;
 }
 
 void Kernel::check_register(const Reg& r, const std::string& opcode, const Location& at) const {
@@ -155,6 +153,9 @@ void Kernel::declare(const std::string& name, RegType type, int count, const Loc
       throw Error(at, "register name %" + name + " may hold letters, digits, _ and $ only");
   if (is_special_register(name))
     throw Error(at, "register name %" + name + " is a special register; choose another");
+  if (count > 0 && std::isdigit(static_cast<unsigned char>(name.back())))
+    throw Error(at, "%" + name + "<" + std::to_string(count) + ">: the name of a row must not end in a digit, "
+                        "ptxas takes %" + name + "0 for an element of another row");
   for (const Scope& s : scopes_) {
     bool taken = s.names.count(name) || find_register(s, name);
     for (int i = 0; i < count && !taken; ++i)  // %s<4> would declare a second %s3
