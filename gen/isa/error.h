@@ -21,7 +21,8 @@ class Error : public std::runtime_error {
   static std::string short_name(const Location& at) {
     std::string file = std::string("/") + at.file_name();
     std::size_t top = std::string::npos;  // tests/gen/x.cpp belongs to tests
-    for (const char* folder : {"/gen/", "/host/", "/tests/", "/tools/"}) top = std::min(top, file.rfind(folder));
+    for (const char* folder : {"/gen/", "/host/", "/tests/", "/tools/"})
+      top = std::min(top, file.rfind(folder));
     file = file.substr(top == std::string::npos ? 1 : top + 1);
     return file + ":" + std::to_string(at.line());
   }

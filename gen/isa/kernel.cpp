@@ -9,7 +9,8 @@
 namespace flashptx::gen {
 namespace {
 
-// PTX ISA section 10: names that a user register must not have (`%tid` makes ptxas misread `%tid.x`).
+// PTX ISA section 10: names that a user register must not have (`%tid` makes ptxas misread
+// `%tid.x`).
 bool is_special_register(const std::string& name) {
   return special_width(name) || special_width(name + ".x") || name == "is_explicit_cluster" ||
          name.rfind("pm", 0) == 0 || name.rfind("envreg", 0) == 0;
@@ -17,21 +18,26 @@ bool is_special_register(const std::string& name) {
 
 int width(RegType t) {
   switch (t) {
-    case RegType::pred: return 1;
-    case RegType::b16: return 16;
+    case RegType::pred:
+      return 1;
+    case RegType::b16:
+      return 16;
     case RegType::b32:
-    case RegType::f32: return 32;
+    case RegType::f32:
+      return 32;
     case RegType::b64:
-    case RegType::f64: return 64;
+    case RegType::f64:
+      return 64;
   }
   return 0;
 }
 
 // Bytes of a parameter type such as "u64", 0 if there is none of that name.
 int param_bytes(const std::string& type) {
-  static const std::map<std::string, int> kBytes = {
-      {"b8", 1},  {"u8", 1},  {"s8", 1},  {"b16", 2}, {"u16", 2}, {"s16", 2}, {"f16", 2}, {"b32", 4},
-      {"u32", 4}, {"s32", 4}, {"f32", 4}, {"b64", 8}, {"u64", 8}, {"s64", 8}, {"f64", 8}};
+  static const std::map<std::string, int> kBytes = {{"b8", 1},  {"u8", 1},  {"s8", 1},  {"b16", 2},
+                                                    {"u16", 2}, {"s16", 2}, {"f16", 2}, {"b32", 4},
+                                                    {"u32", 4}, {"s32", 4}, {"f32", 4}, {"b64", 8},
+                                                    {"u64", 8}, {"s64", 8}, {"f64", 8}};
   auto it = kBytes.find(type);
   return it == kBytes.end() ? 0 : it->second;
 }
@@ -56,7 +62,8 @@ std::string upper(std::string s) {
 
 Instr& Instr::when(const Reg& p) {
   if (owner) owner->check_register(p, opcode, at);
-  if (p.type != RegType::pred) throw Error(at, opcode + ": guard %" + p.name + " is not a predicate");
+  if (p.type != RegType::pred)
+    throw Error(at, opcode + ": guard %" + p.name + " is not a predicate");
   guard = "@%" + p.name;
   return *this;
 }
@@ -110,7 +117,8 @@ void Kernel::cluster(int n, Location at) {
 void Kernel::dynamic_shared(const std::string& name, int alignment, Location at) {
   check_alignment(name, alignment, at);
   new_symbol(name, at);
-  variables_.push_back(".extern .shared .align " + std::to_string(alignment) + " .b8 " + name + "[];");
+  variables_.push_back(".extern .shared .align " + std::to_string(alignment) + " .b8 " + name +
+                       "[];");
 }
 void Kernel::static_shared(const std::string& name, int bytes, int alignment, Location at) {
   check_alignment(name, alignment, at);
@@ -126,7 +134,8 @@ const Kernel::Declared* Kernel::find_register(const Scope& s, const std::string&
   if (it != s.names.end() && it->second.count == 0) return &it->second;
   std::size_t digits = name.find_last_not_of("0123456789") + 1;
   if (digits == 0 || digits == name.size() || name.size() - digits > 6) return nullptr;
-  if (name[digits] == '0' && name.size() > digits + 1) return nullptr;  // elements have no leading zero
+  if (name[digits] == '0' && name.size() > digits + 1)
+    return nullptr;  // elements have no leading zero
   it = s.names.find(name.substr(0, digits));
   if (it == s.names.end() || std::stoi(name.substr(digits)) >= it->second.count) return nullptr;
   return &it->second;
@@ -154,12 +163,15 @@ void Kernel::declare(const std::string& name, RegType type, int count, const Loc
   if (is_special_register(name))
     throw Error(at, "register name %" + name + " is a special register; choose another");
   if (count > 0 && std::isdigit(static_cast<unsigned char>(name.back())))
-    throw Error(at, "%" + name + "<" + std::to_string(count) + ">: the name of a row must not end in a digit, "
-                        "ptxas takes %" + name + "0 for an element of another row");
+    throw Error(at, "%" + name + "<" + std::to_string(count) +
+                        ">: the name of a row must not end in a digit, "
+                        "ptxas takes %" +
+                        name + "0 for an element of another row");
   for (const Scope& s : scopes_) {
     bool taken = s.names.count(name) || find_register(s, name);
     for (int i = 0; i < count && !taken; ++i)  // %s<4> would declare a second %s3
-      taken = s.names.count(name + std::to_string(i)) && !s.names.at(name + std::to_string(i)).count;
+      taken =
+          s.names.count(name + std::to_string(i)) && !s.names.at(name + std::to_string(i)).count;
     if (taken) throw Error(at, "register %" + name + " is declared already");
   }
   scopes_.back().names[name] = {type, count};
@@ -169,15 +181,15 @@ void Kernel::declare(const std::string& name, RegType type, int count, const Loc
   nodes_[scopes_.back().node].declarations.push_back(std::string(ptx_type(type)) + " %" + row);
 }
 
-#define FLASHPTX_DECLARE(fn, t)                                          \
-  Reg Kernel::fn(const std::string& name, Location at) {                 \
-    declare(name, RegType::t, 0, at);                                    \
-    return Reg{name, RegType::t};                                        \
-  }                                                                      \
-  Vec Kernel::fn(const std::string& name, int count, Location at) {      \
+#define FLASHPTX_DECLARE(fn, t)                                                   \
+  Reg Kernel::fn(const std::string& name, Location at) {                          \
+    declare(name, RegType::t, 0, at);                                             \
+    return Reg{name, RegType::t};                                                 \
+  }                                                                               \
+  Vec Kernel::fn(const std::string& name, int count, Location at) {               \
     if (count < 1) throw Error(at, "%" + name + ": needs a count of at least 1"); \
-    declare(name, RegType::t, count, at);                                \
-    return Vec(name, RegType::t, count);                                 \
+    declare(name, RegType::t, count, at);                                         \
+    return Vec(name, RegType::t, count);                                          \
   }
 FLASHPTX_DECLARE(pred, pred)
 FLASHPTX_DECLARE(b16, b16)

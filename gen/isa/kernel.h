@@ -1,9 +1,10 @@
 // The PTX builder: one Kernel object emits one entry as readable text.
 //
-// A wrapper is the opcode path with dots as underscores, destination first; each call is validated against
-// the instruction table (gen/isa/table.cpp) and returns the instruction, so that `.when(p)`, `.unless(p)`
-// and `.note("why")` can be added to it. Control flow takes lambdas and cannot be left open.
-// Next: gen/isa/instructions.inc (the wrappers), gen/tile/ (what kernels are made of).
+// A wrapper is the opcode path with dots as underscores, destination first; each call is validated
+// against the instruction table (gen/isa/table.cpp) and returns the instruction, so that
+// `.when(p)`, `.unless(p)` and `.note("why")` can be added to it. Control flow takes lambdas and
+// cannot be left open. Next: gen/isa/instructions.inc (the wrappers), gen/tile/ (what kernels are
+// made of).
 #pragma once
 
 #include <functional>
@@ -60,8 +61,9 @@ class Kernel {
   void dynamic_shared(const std::string& name, int alignment, Location at = Location::current());
   void static_shared(const std::string& name, int bytes, int alignment,
                      Location at = Location::current());
-  // `.file` and `.loc` lines: each instruction points at the line of line_table() that holds the title of
-  // the section it stands in, so that a profiler's source page shows steps. Off unless asked for.
+  // `.file` and `.loc` lines: each instruction points at the line of line_table() that holds the
+  // title of the section it stands in, so that a profiler's source page shows steps. Off unless
+  // asked for.
   void line_info(bool on) { line_info_ = on; }
   std::string line_table() const;       // one section title a line
   std::string line_table_file() const;  // the name that .file gives it: "<entry>.schedule"
@@ -111,8 +113,9 @@ class Kernel {
   // The lowest version that takes everything used; more than 4 KiB of parameters need 8.1.
   int ptx_version() const { return param_bytes_ > 4096 && version_ < 81 ? 81 : version_; }
   bool needs_sm90a() const { return sm90a_; }
-  // Refuses what only the whole can show: a branch to a label that is not there or not visible, a symbol
-  // that is no parameter or variable, setmaxnreg without the launch bounds that ptxas needs for it.
+  // Refuses what only the whole can show: a branch to a label that is not there or not visible, a
+  // symbol that is no parameter or variable, setmaxnreg without the launch bounds that ptxas needs
+  // for it.
   std::string text() const;
   // Refuses a register that no open scope declares, or declares with another width.
   void check_register(const Reg& r, const std::string& opcode, const Location& at) const;
@@ -167,13 +170,13 @@ class Kernel {
   int threads_ = 0, min_ctas_ = 0, cluster_ = 1;
   int param_bytes_ = 0;
   std::vector<Node> nodes_;
-  std::vector<Scope> scopes_;         // open ones, outermost first
-  std::vector<int> scope_parents_;    // by scope id, of all
+  std::vector<Scope> scopes_;       // open ones, outermost first
+  std::vector<int> scope_parents_;  // by scope id, of all
   std::set<std::string> was_declared_;
   std::map<std::string, int> label_stems_;
   std::map<std::string, Label> placed_;
   std::vector<Use> uses_;
-  std::vector<std::string> titles_;   // of sections, in order of appearance
+  std::vector<std::string> titles_;  // of sections, in order of appearance
   int depth_ = 1;
   int version_ = 78;
   bool sm90a_ = false;

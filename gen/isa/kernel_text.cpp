@@ -1,10 +1,11 @@
-// The builder's printing: the head, scopes with their registers, instructions with notes in one column.
+// The builder's printing: the head, scopes with their registers, instructions with notes in one
+// column.
 //
-// With line_info, a .loc line precedes the first instruction of each section: it holds until the next one.
-// Next: gen/isa/kernel.cpp.
-#include "gen/isa/kernel.h"
-
+// With line_info, a .loc line precedes the first instruction of each section: it holds until the
+// next one. Next: gen/isa/kernel.cpp.
 #include <algorithm>
+
+#include "gen/isa/kernel.h"
 
 namespace flashptx::gen {
 namespace {
@@ -28,7 +29,8 @@ void Kernel::check_whole() const {
   for (const Use& u : uses_) {
     if (!u.branch) {
       if (!symbols_.count(u.symbol))
-        throw Error(u.at, u.opcode + ": " + u.symbol + " is no parameter or variable of the kernel");
+        throw Error(u.at,
+                    u.opcode + ": " + u.symbol + " is no parameter or variable of the kernel");
       continue;
     }
     auto label = placed_.find(u.symbol);
@@ -42,8 +44,9 @@ void Kernel::check_whole() const {
   }
   for (const Node& n : nodes_)
     if (n.instr && n.instr->opcode.rfind("setmaxnreg", 0) == 0 && (!threads_ || !min_ctas_))
-      throw Error(n.instr->at, "setmaxnreg: ptxas may drop it (C7508) unless threads() and "
-                               "min_ctas_per_sm() are given");
+      throw Error(n.instr->at,
+                  "setmaxnreg: ptxas may drop it (C7508) unless threads() and "
+                  "min_ctas_per_sm() are given");
 }
 
 void Kernel::print_instr(const Node& n, std::string* out) const {
@@ -119,12 +122,16 @@ std::string Kernel::text() const {
         location(indent);
         print_instr(n, &out);
         break;
-      case Node::Kind::label: out += indent.substr(4) + n.text + ":\n"; break;
+      case Node::Kind::label:
+        out += indent.substr(4) + n.text + ":\n";
+        break;
       case Node::Kind::section:
         lines.back() = line_of(n.text);
         out += "\n" + indent + "// == " + n.text + "\n";
         break;
-      case Node::Kind::comment: out += indent + "// " + n.text + "\n"; break;
+      case Node::Kind::comment:
+        out += indent + "// " + n.text + "\n";
+        break;
       case Node::Kind::open:
         lines.push_back(lines.back());
         out += indent + "{\n";

@@ -10,12 +10,18 @@ namespace flashptx::gen {
 
 const char* ptx_type(RegType t) {
   switch (t) {
-    case RegType::pred: return ".pred";
-    case RegType::b16: return ".b16";
-    case RegType::b32: return ".b32";
-    case RegType::b64: return ".b64";
-    case RegType::f32: return ".f32";
-    case RegType::f64: return ".f64";
+    case RegType::pred:
+      return ".pred";
+    case RegType::b16:
+      return ".b16";
+    case RegType::b32:
+      return ".b32";
+    case RegType::b64:
+      return ".b64";
+    case RegType::f32:
+      return ".f32";
+    case RegType::f64:
+      return ".f64";
   }
   return "?";
 }
@@ -88,7 +94,8 @@ Operand tensor_address(const Reg& map, const std::vector<Operand>& coords) {
     const Operand& c = coords[i];
     bool reg32 = c.kind == Operand::Kind::reg && c.type == RegType::b32;
     if (!reg32 && c.kind != Operand::Kind::imm)
-      throw Error("tensor coordinate " + std::to_string(i) + " must be b32 or a constant, got " + c.text);
+      throw Error("tensor coordinate " + std::to_string(i) + " must be b32 or a constant, got " +
+                  c.text);
     s += (i ? ", " : "") + c.text;
     named.insert(named.end(), c.regs.begin(), c.regs.end());
   }
@@ -108,11 +115,16 @@ Operand pred_pair(const Operand& first, const Reg& predicate) {
 
 int special_width(const std::string& name) {
   static const char* const k64[] = {"clock64", "globaltimer", "gridid"};
-  static const char* const k32[] = {
-      "laneid", "warpid", "nwarpid", "smid", "nsmid", "clock", "clock_hi", "globaltimer_lo",
-      "globaltimer_hi", "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
-      "cluster_ctarank", "cluster_nctarank", "total_smem_size", "dynamic_smem_size",
-      "aggr_smem_size"};
+  static const char* const k32[] = {"laneid",          "warpid",
+                                    "nwarpid",         "smid",
+                                    "nsmid",           "clock",
+                                    "clock_hi",        "globaltimer_lo",
+                                    "globaltimer_hi",  "lanemask_eq",
+                                    "lanemask_le",     "lanemask_lt",
+                                    "lanemask_ge",     "lanemask_gt",
+                                    "cluster_ctarank", "cluster_nctarank",
+                                    "total_smem_size", "dynamic_smem_size",
+                                    "aggr_smem_size"};
   static const char* const kDim3[] = {"tid",       "ntid",       "ctaid",         "nctaid",
                                       "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid"};
   for (const char* n : k64)

@@ -1,8 +1,8 @@
 // What a PTX instruction can name: typed virtual registers, immediates, addresses, lists.
 //
-// A register is a value (name, type); it is declared by Kernel::b32() and friends in the scope that is
-// open, and printed as written, so that emitted PTX can be read without this generator.
-// Next: gen/isa/kernel.h.
+// A register is a value (name, type); it is declared by Kernel::b32() and friends in the scope that
+// is open, and printed as written, so that emitted PTX can be read without this generator. Next:
+// gen/isa/kernel.h.
 #pragma once
 
 #include <cstdint>
@@ -53,22 +53,23 @@ class Operand {
   RegType type = RegType::b32;  // of reg, special and list; of an address: of its base
   std::int64_t imm = 0;
   std::string text;
-  std::vector<Reg> regs;     // every register that it names: of a list, an address, a pair too
-  std::string base_symbol;   // a symbol, or the symbol that an address starts from
-  std::int64_t offset = 0;   // of an address, in bytes
-  int coordinates = 0;       // of a tensor address
+  std::vector<Reg> regs;    // every register that it names: of a list, an address, a pair too
+  std::string base_symbol;  // a symbol, or the symbol that an address starts from
+  std::int64_t offset = 0;  // of an address, in bytes
+  int coordinates = 0;      // of a tensor address
 };
 
-Operand f32_imm(float v);                                      // 0f3F800000
-Operand hex(std::uint64_t v);                                  // 0x4000004000000000
-Operand symbol(const std::string& name);                       // a parameter, variable or label
-Operand special(const std::string& name, RegType t = RegType::b32);  // "tid.x" -> %tid.x
-Operand sink();                                                // _
-Operand address(const Operand& base, std::int64_t offset = 0);  // [%r+16], [param]
+Operand f32_imm(float v);                 // 0f3F800000
+Operand hex(std::uint64_t v);             // 0x4000004000000000
+Operand symbol(const std::string& name);  // a parameter, variable or label
+Operand special(const std::string& name, RegType t = RegType::b32);          // "tid.x" -> %tid.x
+Operand sink();                                                              // _
+Operand address(const Operand& base, std::int64_t offset = 0);               // [%r+16], [param]
 Operand tensor_address(const Reg& map, const std::vector<Operand>& coords);  // [%map, {%c0, %c1}]
-Operand pred_pair(const Operand& first, const Reg& predicate);  // _|%p
+Operand pred_pair(const Operand& first, const Reg& predicate);               // _|%p
 
-// Width of a special register (32 or 64) by its name without % ("tid.x", "clock64"); 0 if there is none.
+// Width of a special register (32 or 64) by its name without % ("tid.x", "clock64"); 0 if there is
+// none.
 int special_width(const std::string& name);
 
 }  // namespace flashptx::gen

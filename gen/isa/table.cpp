@@ -1,4 +1,5 @@
-// The matcher over the instruction table. ptxas judges the rows' spellings in tests/gen/isa_forms_test.cpp.
+// The matcher over the instruction table. ptxas judges the rows' spellings in
+// tests/gen/isa_forms_test.cpp.
 #include "gen/isa/table.h"
 
 #include <cstring>
@@ -15,11 +16,13 @@ void expand(const std::string& pattern, std::string done, std::vector<std::strin
   }
   auto close = pattern.find('}', open);
   done += pattern.substr(0, open);
-  std::string alternatives = pattern.substr(open + 1, close - open - 1), rest = pattern.substr(close + 1);
+  std::string alternatives = pattern.substr(open + 1, close - open - 1),
+              rest = pattern.substr(close + 1);
   std::size_t from = 0;
   while (true) {
     auto bar = alternatives.find('|', from);
-    expand(rest, done + alternatives.substr(from, bar == std::string::npos ? bar : bar - from), out);
+    expand(rest, done + alternatives.substr(from, bar == std::string::npos ? bar : bar - from),
+           out);
     if (bar == std::string::npos) break;
     from = bar + 1;
   }
@@ -137,7 +140,8 @@ std::string limit_misfit(const OperandKind& k, const Operand& o) {
     if (v >= k.low && v <= k.high && (v - k.low) % k.step == 0) return "";
     std::string wanted = "in [" + std::to_string(k.low) + ", " + std::to_string(k.high) + "]";
     if (k.low == k.high) wanted = std::to_string(k.low);
-    else if (k.low + k.step == k.high) wanted = std::to_string(k.low) + " or " + std::to_string(k.high);
+    else if (k.low + k.step == k.high)
+      wanted = std::to_string(k.low) + " or " + std::to_string(k.high);
     else if (k.step > 1) wanted = "a multiple of " + std::to_string(k.step) + " " + wanted;
     return k.name + " " + std::to_string(v) + " must be " + wanted;
   }
@@ -168,11 +172,13 @@ Misfit misfit(const Signature& s, const std::vector<Operand>& operands) {
     if (!limit.empty()) return {limit, 2 * i + 1};
     if (!fits)
       return {"operand " + std::to_string(i + 1) + " must be " + s.texts[i] + ", got " +
-                  operands[i].text, 2 * i};
+                  operands[i].text,
+              2 * i};
   }
   if (operands.size() > s.kinds.size())
     return {"takes " + std::to_string(s.kinds.size()) + " operands, got " +
-                std::to_string(operands.size()), 2 * s.kinds.size()};
+                std::to_string(operands.size()),
+            2 * s.kinds.size()};
   return {};
 }
 
@@ -247,9 +253,10 @@ std::string version_text(int v) { return std::to_string(v / 10) + "." + std::to_
 
 std::string driver_for(int ptx_version) {
   static const std::pair<int, const char*> kDrivers[] = {
-      {78, "520 (CUDA 11.8)"}, {80, "525 (CUDA 12.0)"}, {81, "530 (CUDA 12.1)"}, {82, "535 (CUDA 12.2)"},
-      {83, "545 (CUDA 12.3)"}, {84, "550 (CUDA 12.4)"}, {85, "555 (CUDA 12.5)"}, {86, "565 (CUDA 12.7)"},
-      {87, "570 (CUDA 12.8)"}, {88, "575 (CUDA 12.9)"}, {90, "580 (CUDA 13.0)"}};
+      {78, "520 (CUDA 11.8)"}, {80, "525 (CUDA 12.0)"}, {81, "530 (CUDA 12.1)"},
+      {82, "535 (CUDA 12.2)"}, {83, "545 (CUDA 12.3)"}, {84, "550 (CUDA 12.4)"},
+      {85, "555 (CUDA 12.5)"}, {86, "565 (CUDA 12.7)"}, {87, "570 (CUDA 12.8)"},
+      {88, "575 (CUDA 12.9)"}, {90, "580 (CUDA 13.0)"}};
   for (auto [version, driver] : kDrivers)
     if (ptx_version <= version) return driver;
   return "newer than 580 (CUDA 13.0)";
@@ -280,7 +287,8 @@ const Form* find_form(const std::string& opcode, const std::vector<Operand>& ope
     Misfit bad = misfit(row.signature, operands);
     if (bad.what.empty()) {
       if (n >= 0) bad = {wgmma_misfit(n, operands), 100};
-      else if (opcode.find(".tensor.") != std::string::npos) bad = {tensor_misfit(opcode, operands), 100};
+      else if (opcode.find(".tensor.") != std::string::npos)
+        bad = {tensor_misfit(opcode, operands), 100};
     }
     if (bad.what.empty()) return row.form;
     if (!known || bad.rank > deepest.rank) deepest = bad;

@@ -1,5 +1,5 @@
-// Rows of the instruction table: atom and red on global memory, shared memory and a peer's shared memory.
-// PTX ISA 9.7.13.6 to 9.7.13.8. Next: gen/isa/table.h for the notation.
+// Rows of the instruction table: atom and red on global memory, shared memory and a peer's shared
+// memory. PTX ISA 9.7.13.6 to 9.7.13.8. Next: gen/isa/table.h for the notation.
 //
 // Semantics and scope stand before the state space; ptxas also takes them behind it.
 #include "gen/isa/table.h"
@@ -11,7 +11,9 @@ constexpr bool G = false;  // plain sm_90
 
 #define SCOPE "{.cta|.cluster|.gpu|.sys}"
 
-// HEAD is the opcode up to the operation, D the destination and a blank (none for red), MEM the address kind.
+// clang-format off
+// HEAD is the opcode up to the operation, D the destination and a blank (none for red), MEM the
+// address kind.
 #define INTEGER_OPERATIONS(HEAD, D32, D64, MEM, ISA)                                     \
   {HEAD "{.add|.min|.max}{.u32|.s32}", D32 MEM ":4 b32|imm", 78, G, ISA},                \
   {HEAD "{.inc|.dec}.u32", D32 MEM ":4 b32|imm", 78, G, ISA},                            \
@@ -36,21 +38,6 @@ constexpr bool G = false;  // plain sm_90
 #define REDS(HEAD, MEM)                                          \
   INTEGER_OPERATIONS(HEAD, "", "", MEM, "red"),                  \
   FLOAT_OPERATIONS(HEAD, "", "", "", MEM, "red")
-
-const Form kRows[] = {
-    ATOMS("atom{.global|}", "gmem"),
-    ATOMS("atom{.relaxed|.acquire|.release|.acq_rel}" SCOPE "{.global|}", "gmem"),
-    ATOMS("atom.shared{|::cta|::cluster}", "smem"),
-    ATOMS("atom{.relaxed|.acquire|.release|.acq_rel}{.cta|.cluster}.shared{|::cta|::cluster}", "smem"),
-    REDS("red{.global|}", "gmem"),
-    REDS("red{.relaxed|.release}" SCOPE "{.global|}", "gmem"),
-    REDS("red.shared{|::cta|::cluster}", "smem"),
-    REDS("red{.relaxed|.release}{.cta|.cluster}.shared{|::cta|::cluster}", "smem"),
-    // the order that ptxas takes as well
-    {"atom.global.relaxed.gpu.add.u32", "b32 gmem:4 b32|imm", 78, G, "atom"},
-    {"atom.global.relaxed.gpu.exch.b32", "b32 gmem:4 b32|imm", 78, G, "atom"},
-    {"red.global.relaxed.gpu.add.u32", "gmem:4 b32|imm", 78, G, "red"},
-    // -- vectors: each element is added on its own
 #define VECTORS(OP, HEAD, D2, D4, H2, H4, H8)                                            \
   {HEAD ".global.v2.f32.add", D2 "gmem:8 f32[2]", 81, G, OP},                            \
   {HEAD ".global.v4.f32.add", D4 "gmem:16 f32[4]", 81, G, OP},                           \
@@ -60,6 +47,23 @@ const Form kRows[] = {
 #define PACKED_VECTORS(OP, HEAD, D2, D4)                                                 \
   {HEAD ".global{.v2.f16x2|.v2.bf16x2}.add.noftz", D2 "gmem:8 b32[2]", 81, G, OP},       \
   {HEAD ".global{.v4.f16x2|.v4.bf16x2}.add.noftz", D4 "gmem:16 b32[4]", 81, G, OP}
+// clang-format on
+
+const Form kRows[] = {
+    ATOMS("atom{.global|}", "gmem"),
+    ATOMS("atom{.relaxed|.acquire|.release|.acq_rel}" SCOPE "{.global|}", "gmem"),
+    ATOMS("atom.shared{|::cta|::cluster}", "smem"),
+    ATOMS("atom{.relaxed|.acquire|.release|.acq_rel}{.cta|.cluster}.shared{|::cta|::cluster}",
+          "smem"),
+    REDS("red{.global|}", "gmem"),
+    REDS("red{.relaxed|.release}" SCOPE "{.global|}", "gmem"),
+    REDS("red.shared{|::cta|::cluster}", "smem"),
+    REDS("red{.relaxed|.release}{.cta|.cluster}.shared{|::cta|::cluster}", "smem"),
+    // the order that ptxas takes as well
+    {"atom.global.relaxed.gpu.add.u32", "b32 gmem:4 b32|imm", 78, G, "atom"},
+    {"atom.global.relaxed.gpu.exch.b32", "b32 gmem:4 b32|imm", 78, G, "atom"},
+    {"red.global.relaxed.gpu.add.u32", "gmem:4 b32|imm", 78, G, "red"},
+    // -- vectors: each element is added on its own
     VECTORS("atom", "atom", "f32[2] ", "f32[4] ", "b16[2] ", "b16[4] ", "b16[8] "),
     VECTORS("atom", "atom{.relaxed|.acquire|.release|.acq_rel}" SCOPE, "f32[2] ", "f32[4] ",
             "b16[2] ", "b16[4] ", "b16[8] "),
@@ -70,7 +74,8 @@ const Form kRows[] = {
     PACKED_VECTORS("red", "red{.relaxed|.release}" SCOPE, "", ""),
     // -- to a peer's shared memory, counted by its mbarrier
     {"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes"
-     "{.inc.u32|.dec.u32|.add.u32|.add.s32|.min.u32|.min.s32|.max.u32|.max.s32|.and.b32|.or.b32|.xor.b32}",
+     "{.inc.u32|.dec.u32|.add.u32|.add.s32|.min.u32|.min.s32|.max.u32|.max.s32|.and.b32|.or.b32|."
+     "xor.b32}",
      "smem:4 b32|imm smem:8", 81, G, "red.async"},
     {"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64",
      "smem:8 b64|imm smem:8", 81, G, "red.async"},

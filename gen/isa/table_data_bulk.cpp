@@ -16,8 +16,8 @@ constexpr bool G = false;  // plain sm_90
 
 const Form kRows[] = {
     // -- tensor loads; the mask of a multicast has bit i for CTA rank i of the cluster
-    {"cp.async.bulk.tensor" DIMS ".shared::cluster.global{.tile|}" TX, "smem:16 tensor smem:8", 80, G,
-     "cp.async.bulk.tensor"},
+    {"cp.async.bulk.tensor" DIMS ".shared::cluster.global{.tile|}" TX, "smem:16 tensor smem:8", 80,
+     G, "cp.async.bulk.tensor"},
     {"cp.async.bulk.tensor" DIMS ".shared::cluster.global{.tile|}" TX ".L2::cache_hint",
      "smem:16 tensor smem:8 b64|imm", 80, G, "cp.async.bulk.tensor"},
     {"cp.async.bulk.tensor" DIMS ".shared::cluster.global{.tile|}" TX ".multicast::cluster",
@@ -37,8 +37,8 @@ const Form kRows[] = {
     {"cp.reduce.async.bulk.tensor" DIMS
      ".global.shared::cta{.add|.min|.max|.inc|.dec|.and|.or|.xor}{.tile|}.bulk_group",
      "tensor smem:16", 80, G, "cp.reduce.async.bulk.tensor"},
-    {"cp.reduce.async.bulk.tensor" DIMS
-     ".global.shared::cta{.add|.min|.max|.inc|.dec|.and|.or|.xor}{.tile|}.bulk_group.L2::cache_hint",
+    {"cp.reduce.async.bulk.tensor" DIMS ".global.shared::cta{.add|.min|.max|.inc|.dec|.and|.or|."
+                                        "xor}{.tile|}.bulk_group.L2::cache_hint",
      "tensor smem:16 b64|imm", 80, G, "cp.reduce.async.bulk.tensor"},
     {"cp.async.bulk.prefetch.tensor" DIMS ".L2.global{.tile|}", "tensor", 80, G,
      "cp.async.bulk.prefetch.tensor"},
@@ -53,14 +53,16 @@ const Form kRows[] = {
      "smem:16 gmem:16 " SIZE " smem:8 b16|imm:mask=1..65535", 80, A, "cp.async.bulk"},
     {"cp.async.bulk.shared::cluster.global" TX ".multicast::cluster.L2::cache_hint",
      "smem:16 gmem:16 " SIZE " smem:8 b16|imm:mask=1..65535 b64|imm", 80, A, "cp.async.bulk"},
-    {"cp.async.bulk.shared::cta.global" TX, "smem:16 gmem:16 " SIZE " smem:8", 86, G, "cp.async.bulk"},
+    {"cp.async.bulk.shared::cta.global" TX, "smem:16 gmem:16 " SIZE " smem:8", 86, G,
+     "cp.async.bulk"},
     {"cp.async.bulk.shared::cta.global" TX ".L2::cache_hint",
      "smem:16 gmem:16 " SIZE " smem:8 b64|imm", 86, G, "cp.async.bulk"},
     {"cp.async.bulk.shared::cluster.shared::cta" TX, "smem:16 smem:16 " SIZE " smem:8", 80, G,
      "cp.async.bulk"},
-    {"cp.async.bulk.global.shared::cta.bulk_group", "gmem:16 smem:16 " SIZE, 80, G, "cp.async.bulk"},
-    {"cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint", "gmem:16 smem:16 " SIZE " b64|imm",
-     80, G, "cp.async.bulk"},
+    {"cp.async.bulk.global.shared::cta.bulk_group", "gmem:16 smem:16 " SIZE, 80, G,
+     "cp.async.bulk"},
+    {"cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint",
+     "gmem:16 smem:16 " SIZE " b64|imm", 80, G, "cp.async.bulk"},
     {"cp.async.bulk.prefetch.L2.global", "gmem:16 " SIZE, 80, G, "cp.async.bulk.prefetch"},
     {"cp.async.bulk.prefetch.L2.global.L2::cache_hint", "gmem:16 " SIZE " b64|imm", 80, G,
      "cp.async.bulk.prefetch"},
@@ -70,7 +72,8 @@ const Form kRows[] = {
      "|.min.u32|.min.s32|.max.u32|.max.s32}",
      "smem:16 smem:16 " SIZE " smem:8", 80, G, "cp.reduce.async.bulk"},
     {"cp.reduce.async.bulk.global.shared::cta.bulk_group"
-     "{.and.b32|.or.b32|.xor.b32|.and.b64|.or.b64|.xor.b64|.add.u32|.add.s32|.add.u64|.inc.u32|.dec.u32"
+     "{.and.b32|.or.b32|.xor.b32|.and.b64|.or.b64|.xor.b64|.add.u32|.add.s32|.add.u64|.inc.u32|."
+     "dec.u32"
      "|.min.u32|.min.s32|.max.u32|.max.s32|.min.u64|.min.s64|.max.u64|.max.s64"
      "|.add.f32|.add.f64|.add.noftz.f16|.add.noftz.bf16|.min.f16|.max.f16|.min.bf16|.max.bf16}",
      "gmem:16 smem:16 " SIZE, 80, G, "cp.reduce.async.bulk"},
@@ -79,7 +82,8 @@ const Form kRows[] = {
      "|.add.f32|.add.f64|.add.noftz.f16|.add.noftz.bf16|.min.f16|.max.f16|.min.bf16|.max.bf16}",
      "gmem:16 smem:16 " SIZE " b64|imm", 80, G, "cp.reduce.async.bulk"},
     {"cp.async.bulk.commit_group", "", 80, G, "cp.async.bulk.commit_group"},
-    {"cp.async.bulk.wait_group{.read|}", "imm:pending=0..1000000", 80, G, "cp.async.bulk.wait_group"},
+    {"cp.async.bulk.wait_group{.read|}", "imm:pending=0..1000000", 80, G,
+     "cp.async.bulk.wait_group"},
     // -- editing a tensor map; .rank holds the rank minus one
     {"tensormap.replace.tile.global_address{.global|}.b1024.b64", "gmem:128 b64|imm", 83, A,
      "tensormap.replace"},

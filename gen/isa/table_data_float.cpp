@@ -1,7 +1,8 @@
 // Rows of the instruction table: f32, f16, bf16 and packed arithmetic, and cvt.
 // PTX ISA 9.7.3 to 9.7.5, 9.7.9.21. Next: gen/isa/table.h for the notation.
 //
-// ex2 of f16 has no .ftz and ex2 of bf16 must have it; cvt to a packed type takes the upper half first.
+// ex2 of f16 has no .ftz and ex2 of bf16 must have it; cvt to a packed type takes the upper half
+// first.
 #include "gen/isa/table.h"
 
 namespace flashptx::gen::rows {
@@ -23,7 +24,8 @@ const Form kFloating[] = {
     {"tanh.approx.f32", "f32 f32|fimm", 70, G, "tanh"},
     {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}{.ftz|}.f32",
      "pred|pair f32|fimm f32|fimm", 10, G, "setp"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}{.and|.or|.xor}{.ftz|}.f32",
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}{.and|.or|.xor}{.ftz|}."
+     "f32",
      "pred|pair f32|fimm f32|fimm pred", 10, G, "setp"},
     {"selp.f32", "f32 f32|fimm f32|fimm pred", 10, G, "selp"},
     {"slct{.ftz|}.f32.f32", "f32 f32|fimm f32|fimm f32", 10, G, "slct"},
@@ -54,10 +56,10 @@ const Form kFloating[] = {
      "pred b16 b16", 42, G, "setp.f16"},
     {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}{.ftz|}.f16x2",
      "pair b32 b32", 42, G, "setp.f16x2"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}.bf16",
-     "pred b16 b16", 78, G, "setp.bf16"},
-    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}.bf16x2",
-     "pair b32 b32", 78, G, "setp.bf16x2"},
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}.bf16", "pred b16 b16",
+     78, G, "setp.bf16"},
+    {"setp{.eq|.ne|.lt|.le|.gt|.ge|.equ|.neu|.ltu|.leu|.gtu|.geu|.num|.nan}.bf16x2", "pair b32 b32",
+     78, G, "setp.bf16x2"},
 };
 
 const Form kConvert[] = {

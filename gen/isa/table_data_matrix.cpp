@@ -1,9 +1,9 @@
 // Rows of the instruction table: matrix loads and stores, mma.sync and wgmma.
 // PTX ISA 9.7.14, 9.7.15. Next: gen/isa/table.h for the notation.
 //
-// wgmma: N is a multiple of 8 in 8..256 and D has N/2 f32 or N/4 f16x2 registers (checked by the matcher);
-// scale-d is a predicate or 0/1, the factors of A and B are 1 or -1, transposition only for 16-bit operands
-// in shared memory.
+// wgmma: N is a multiple of 8 in 8..256 and D has N/2 f32 or N/4 f16x2 registers (checked by the
+// matcher); scale-d is a predicate or 0/1, the factors of A and B are 1 or -1, transposition only
+// for 16-bit operands in shared memory.
 #include "gen/isa/table.h"
 
 namespace flashptx::gen::rows {
@@ -19,26 +19,40 @@ constexpr bool G = false;  // plain sm_90
 #define FP8 "{.e4m3.e4m3|.e4m3.e5m2|.e5m2.e4m3|.e5m2.e5m2}"
 
 const Form kRows[] = {
-    {"ldmatrix.sync.aligned.m8n8.x1{.trans|}.shared{::cta|}.b16", "b32[1] smem:16", 65, G, "ldmatrix"},
-    {"ldmatrix.sync.aligned.m8n8.x2{.trans|}.shared{::cta|}.b16", "b32[2] smem:16", 65, G, "ldmatrix"},
-    {"ldmatrix.sync.aligned.m8n8.x4{.trans|}.shared{::cta|}.b16", "b32[4] smem:16", 65, G, "ldmatrix"},
-    {"stmatrix.sync.aligned.m8n8.x1{.trans|}.shared{::cta|}.b16", "smem:16 b32[1]", 78, G, "stmatrix"},
-    {"stmatrix.sync.aligned.m8n8.x2{.trans|}.shared{::cta|}.b16", "smem:16 b32[2]", 78, G, "stmatrix"},
-    {"stmatrix.sync.aligned.m8n8.x4{.trans|}.shared{::cta|}.b16", "smem:16 b32[4]", 78, G, "stmatrix"},
+    {"ldmatrix.sync.aligned.m8n8.x1{.trans|}.shared{::cta|}.b16", "b32[1] smem:16", 65, G,
+     "ldmatrix"},
+    {"ldmatrix.sync.aligned.m8n8.x2{.trans|}.shared{::cta|}.b16", "b32[2] smem:16", 65, G,
+     "ldmatrix"},
+    {"ldmatrix.sync.aligned.m8n8.x4{.trans|}.shared{::cta|}.b16", "b32[4] smem:16", 65, G,
+     "ldmatrix"},
+    {"stmatrix.sync.aligned.m8n8.x1{.trans|}.shared{::cta|}.b16", "smem:16 b32[1]", 78, G,
+     "stmatrix"},
+    {"stmatrix.sync.aligned.m8n8.x2{.trans|}.shared{::cta|}.b16", "smem:16 b32[2]", 78, G,
+     "stmatrix"},
+    {"stmatrix.sync.aligned.m8n8.x4{.trans|}.shared{::cta|}.b16", "smem:16 b32[4]", 78, G,
+     "stmatrix"},
     {"movmatrix.sync.aligned.m8n8.trans.b16", "b32 b32", 78, G, "movmatrix"},
     // -- mma.sync: D = A B + C
-    {"mma.sync.aligned.m16n8k8.row.col.f32{.f16.f16|.bf16.bf16}.f32", "f32[4] b32[2] b32[1] f32[4]", 70,
-     G, "mma"},
-    {"mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", "b32[2] b32[2] b32[1] b32[2]", 65, G, "mma"},
-    {"mma.sync.aligned.m16n8k16.row.col.f32{.f16.f16|.bf16.bf16}.f32", "f32[4] b32[4] b32[2] f32[4]",
+    {"mma.sync.aligned.m16n8k8.row.col.f32{.f16.f16|.bf16.bf16}.f32", "f32[4] b32[2] b32[1] f32[4]",
      70, G, "mma"},
-    {"mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "b32[2] b32[4] b32[2] b32[2]", 70, G, "mma"},
-    {"mma.sync.aligned.m16n8k32.row.col.f32" FP8 ".f32", "f32[4] b32[4] b32[2] f32[4]", 84, G, "mma"},
-    {"mma.sync.aligned.m16n8k32.row.col.f16" FP8 ".f16", "b32[2] b32[4] b32[2] b32[2]", 87, G, "mma"},
-    {"mma.sync.aligned.m16n8k16.row.col.f32" FP8 ".f32", "f32[4] b32[2] b32[1] f32[4]", 87, G, "mma"},
-    {"mma.sync.aligned.m16n8k16.row.col.f16" FP8 ".f16", "b32[2] b32[2] b32[1] b32[2]", 87, G, "mma"},
-    {"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", "f32[4] b32[2] b32[1] f32[4]", 70, G, "mma"},
-    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "f32[4] b32[4] b32[2] f32[4]", 70, G, "mma"},
+    {"mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", "b32[2] b32[2] b32[1] b32[2]", 65, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k16.row.col.f32{.f16.f16|.bf16.bf16}.f32",
+     "f32[4] b32[4] b32[2] f32[4]", 70, G, "mma"},
+    {"mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "b32[2] b32[4] b32[2] b32[2]", 70, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k32.row.col.f32" FP8 ".f32", "f32[4] b32[4] b32[2] f32[4]", 84, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k32.row.col.f16" FP8 ".f16", "b32[2] b32[4] b32[2] b32[2]", 87, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k16.row.col.f32" FP8 ".f32", "f32[4] b32[2] b32[1] f32[4]", 87, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k16.row.col.f16" FP8 ".f16", "b32[2] b32[2] b32[1] b32[2]", 87, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", "f32[4] b32[2] b32[1] f32[4]", 70, G,
+     "mma"},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "f32[4] b32[4] b32[2] f32[4]", 70, G,
+     "mma"},
     {"mma.sync.aligned.m16n8k16.row.col{.satfinite|}.s32{.u8|.s8}{.u8|.s8}.s32",
      "b32[4] b32[2] b32[1] b32[4]", 70, G, "mma"},
     {"mma.sync.aligned.m16n8k32.row.col{.satfinite|}.s32{.u8|.s8}{.u8|.s8}.s32",
@@ -49,7 +63,8 @@ const Form kRows[] = {
     {"wgmma.wait_group.sync.aligned", "imm:pending=0..7", 80, A, "wgmma.wait_group"},
     {WGMMA "k16.f32{.bf16.bf16|.f16.f16}", "f32[] b64 b64" SCALE TRANS_A TRANS_B, 80, A,
      "wgmma.mma_async"},
-    {WGMMA "k16.f32{.bf16.bf16|.f16.f16}", "f32[] b32[4] b64" SCALE TRANS_B, 80, A, "wgmma.mma_async"},
+    {WGMMA "k16.f32{.bf16.bf16|.f16.f16}", "f32[] b32[4] b64" SCALE TRANS_B, 80, A,
+     "wgmma.mma_async"},
     {WGMMA "k16.f16.f16.f16", "b32[] b64 b64" SCALE TRANS_A TRANS_B, 80, A, "wgmma.mma_async"},
     {WGMMA "k16.f16.f16.f16", "b32[] b32[4] b64" SCALE TRANS_B, 80, A, "wgmma.mma_async"},
     {WGMMA "k32.f32" FP8, "f32[] b64 b64" SCALE, 80, A, "wgmma.mma_async"},

@@ -9,6 +9,7 @@ namespace {
 
 constexpr bool G = false;  // plain sm_90
 
+// clang-format off
 // HEAD is the opcode up to the type, MEM the address kind, TAIL what follows the address.
 #define LOADS(HEAD, MEM, TAIL, VERSION)                                          \
   {HEAD "{.b8|.u8|.s8}", "b16|b32 " MEM ":1" TAIL, VERSION, G, "ld"},            \
@@ -38,9 +39,11 @@ constexpr bool G = false;  // plain sm_90
   {HEAD "{.v4.b32|.v4.f32}", MEM ":16 f32[4]" TAIL, VERSION, G, "st"},           \
   {HEAD "{.v2.b64|.v2.u64}", MEM ":16 b64[2]" TAIL, VERSION, G, "st"}
 
-#define EVICT "{.L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|.L1::no_allocate}"
+#define EVICT \
+  "{.L1::evict_normal|.L1::evict_unchanged|.L1::evict_first|.L1::evict_last|.L1::no_allocate}"
 #define FETCH "{.L2::64B|.L2::128B|.L2::256B|}"
 #define SCOPE "{.cta|.cluster|.gpu|.sys}"
+// clang-format on
 
 const Form kMemory[] = {
     {"mov{.b32|.u32|.s32}", "b32 b32|imm|spec|sym", 10, G, "mov"},
@@ -67,7 +70,8 @@ const Form kMemory[] = {
     LOADS("ld.global{.nc|.ca.nc|.cg.nc|.cs.nc}", "gmem", "", 31),
     LOADS("ld.global{.nc|}" EVICT FETCH, "gmem", "", 74),
     LOADS("ld.global{.nc|}{.L2::64B|.L2::128B|.L2::256B}", "gmem", "", 74),
-    LOADS("ld.global{.nc|}{.L1::evict_last|.L1::no_allocate|}.L2::cache_hint", "gmem", " b64|imm", 74),
+    LOADS("ld.global{.nc|}{.L1::evict_last|.L1::no_allocate|}.L2::cache_hint", "gmem", " b64|imm",
+          74),
     LOADS("ld.volatile.global", "gmem", "", 20),
     LOADS("ld{.relaxed|.acquire}" SCOPE ".global", "gmem", "", 78),
     LOADS("ld{.volatile|}.shared{::cta|}", "smem", "", 78),
@@ -93,8 +97,8 @@ const Form kMemory[] = {
      "smem:8 b32[2] smem:8", 81, G, "st.async"},
     {"st.async{.weak|}.shared::cluster.mbarrier::complete_tx::bytes.v4{.b32|.u32}",
      "smem:16 b32[4] smem:8", 81, G, "st.async"},
-    {"st.async{.weak|}.shared::cluster.mbarrier::complete_tx::bytes.v4.f32", "smem:16 f32[4] smem:8",
-     81, G, "st.async"},
+    {"st.async{.weak|}.shared::cluster.mbarrier::complete_tx::bytes.v4.f32",
+     "smem:16 f32[4] smem:8", 81, G, "st.async"},
     // -- caches
     {"prefetch{.global|.local|}{.L1|.L2}", "gmem", 20, G, "prefetch"},
     {"prefetch.global{.L2::evict_last|.L2::evict_normal}", "gmem", 74, G, "prefetch"},
@@ -103,7 +107,8 @@ const Form kMemory[] = {
     {"prefetch.param.tensormap", "pmem:64", 80, G, "prefetch"},
     {"applypriority{.global|}.L2::evict_normal", "gmem imm:bytes=128..128", 74, G, "applypriority"},
     {"discard{.global|}.L2", "gmem imm:bytes=128..128", 74, G, "discard"},
-    {"createpolicy.fractional{.L2::evict_last|.L2::evict_normal|.L2::evict_first|.L2::evict_unchanged}"
+    {"createpolicy.fractional{.L2::evict_last|.L2::evict_normal|.L2::evict_first|.L2::evict_"
+     "unchanged}"
      "{.L2::evict_first|.L2::evict_unchanged|}.b64",
      "b64 ?f32|fimm", 74, G, "createpolicy"},
     {"createpolicy.range{.global|}"
@@ -112,10 +117,10 @@ const Form kMemory[] = {
      "b64 gmem b32|imm b32|imm", 74, G, "createpolicy"},
     {"createpolicy.cvt.L2.b64", "b64 b64", 74, G, "createpolicy"},
     // -- cp.async: 4, 8 or 16 bytes; a source size below that is filled up with zeros
-    {"cp.async.ca.shared{::cta|}.global" FETCH, "smem:4 gmem:4 imm:size=4..4 ?b32|imm:source_size=0..4",
-     70, G, "cp.async"},
-    {"cp.async.ca.shared{::cta|}.global" FETCH, "smem:8 gmem:8 imm:size=8..8 ?b32|imm:source_size=0..8",
-     70, G, "cp.async"},
+    {"cp.async.ca.shared{::cta|}.global" FETCH,
+     "smem:4 gmem:4 imm:size=4..4 ?b32|imm:source_size=0..4", 70, G, "cp.async"},
+    {"cp.async.ca.shared{::cta|}.global" FETCH,
+     "smem:8 gmem:8 imm:size=8..8 ?b32|imm:source_size=0..8", 70, G, "cp.async"},
     {"cp.async{.ca|.cg}.shared{::cta|}.global" FETCH,
      "smem:16 gmem:16 imm:size=16..16 ?b32|imm:source_size=0..16", 70, G, "cp.async"},
     {"cp.async{.ca|.cg}.shared{::cta|}.global" FETCH, "smem:16 gmem:16 imm:size=16..16 pred", 78, G,

@@ -1,7 +1,7 @@
 // The builder: what it prints, what it refuses and in which words, which version it states.
 //
-// Refusals are compared as whole sentences, with this file's line in front: that is what a kernel's author reads.
-// Next: gen/isa/kernel.h.
+// Refusals are compared as whole sentences, with this file's line in front: that is what a kernel's
+// author reads. Next: gen/isa/kernel.h.
 #include <functional>
 
 #include "gen/catalog.h"
@@ -23,11 +23,13 @@ std::string refusal(const std::function<void(Kernel&)>& build) {
   }
   return "";
 }
-// The sentence behind "tests/gen/isa_builder_test.cpp:LINE: ", or everything if that is not in front.
+// The sentence behind "tests/gen/isa_builder_test.cpp:LINE: ", or everything if that is not in
+// front.
 std::string sentence(const std::function<void(Kernel&)>& build) {
   std::string all = refusal(build), file = "tests/gen/isa_builder_test.cpp:";
   auto colon = all.find(": ");
-  return all.rfind(file, 0) == 0 && colon != std::string::npos ? all.substr(colon + 2) : "(no line) " + all;
+  return all.rfind(file, 0) == 0 && colon != std::string::npos ? all.substr(colon + 2)
+                                                               : "(no line) " + all;
 }
 
 // A ring of one stage: role scopes, a loop, a wait, a guard, notes and a long list.
@@ -197,11 +199,16 @@ TEST_SUITE("gen/isa_builder") {
           "mbarrier.arrive.expect_tx.shared::cta.b64: bytes 1048576 must be in [0, 1048575]");
     CHECK(sentence([](Kernel& k) { k.wgmma_wait_group(8); }) ==
           "wgmma.wait_group.sync.aligned: pending 8 must be in [0, 7]");
-    CHECK(sentence([](Kernel& k) { k.cp_async_bulk_store(address(k.b64("g")), address(k.b32("m")), 24); }) ==
-          "cp.async.bulk.global.shared::cta.bulk_group: size 24 must be a multiple of 16 in [16, 1048560]");
-    CHECK(sentence([](Kernel& k) { k.cp_async_ca(address(k.b32("m")), address(k.b64("g")), 12); }) ==
-          "cp.async.ca.shared::cta.global: size 12 must be 4");
-    CHECK(sentence([](Kernel& k) { k.threads(1025); }) == "threads per CTA 1025 must be in [1, 1024]");
+    CHECK(sentence([](Kernel& k) {
+            k.cp_async_bulk_store(address(k.b64("g")), address(k.b32("m")), 24);
+          }) ==
+          "cp.async.bulk.global.shared::cta.bulk_group: size 24 must be a multiple of 16 in [16, "
+          "1048560]");
+    CHECK(sentence([](Kernel& k) {
+            k.cp_async_ca(address(k.b32("m")), address(k.b64("g")), 12);
+          }) == "cp.async.ca.shared::cta.global: size 12 must be 4");
+    CHECK(sentence([](Kernel& k) { k.threads(1025); }) ==
+          "threads per CTA 1025 must be in [1, 1024]");
     CHECK(sentence([](Kernel& k) { k.cluster(17); }) == "CTAs per cluster 17 must be in [1, 16]");
     CHECK(sentence([](Kernel& k) { k.dynamic_shared("m", 24); }) ==
           "m: alignment 24 must be a power of two");
@@ -210,8 +217,9 @@ TEST_SUITE("gen/isa_builder") {
   TEST_CASE("refuses misaligned offsets and addresses of the wrong width") {
     CHECK(sentence([](Kernel& k) { k.mbarrier_arrive(address(k.b32("m"), 4)); }) ==
           "mbarrier.arrive.shared::cta.b64: offset of [%m+4] must be a multiple of 8");
-    CHECK(sentence([](Kernel& k) { k.st_global_v4_b32(address(k.b64("g"), 8), k.b32("v", 4).all()); }) ==
-          "st.global.v4.b32: offset of [%g+8] must be a multiple of 16");
+    CHECK(sentence([](Kernel& k) {
+            k.st_global_v4_b32(address(k.b64("g"), 8), k.b32("v", 4).all());
+          }) == "st.global.v4.b32: offset of [%g+8] must be a multiple of 16");
     CHECK(sentence([](Kernel& k) { k.st_global_u32(address(k.b32("g")), 1); }) ==
           "st.global.u32: operand 1 must be gmem, got [%g]");
     CHECK(sentence([](Kernel& k) { k.ld_shared_u32(k.b32("v"), address(k.b64("m"))); }) ==
@@ -221,23 +229,33 @@ TEST_SUITE("gen/isa_builder") {
   TEST_CASE("refuses wgmma and tensor copies whose lists do not fit") {
     CHECK(sentence([](Kernel& k) {
             k.wgmma_ss_16("bf16", 68, k.f32("d", 34).all(), k.b64("a"), k.b64("b"), 1, 0, 0);
-          }) == "wgmma.mma_async.sync.aligned.m64n68k16.f32.bf16.bf16: N = 68 must be a multiple of 8 in [8, 256]");
+          }) ==
+          "wgmma.mma_async.sync.aligned.m64n68k16.f32.bf16.bf16: N = 68 must be a multiple of 8 in "
+          "[8, 256]");
     CHECK(sentence([](Kernel& k) {
             k.wgmma_ss_16("bf16", 64, k.f32("d", 31).all(), k.b64("a"), k.b64("b"), 1, 0, 0);
-          }) == "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16: D must hold N/2 = 32 registers, got 31");
+          }) ==
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16: D must hold N/2 = 32 registers, "
+          "got 31");
     CHECK(sentence([](Kernel& k) {
-            k.wgmma_mma_async(64, 16, "f16.f16.f16", k.b32("d", 32).all(), k.b64("a"), k.b64("b"), {1, 1, 1, 0, 0});
-          }) == "wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16: D must hold N/4 = 16 registers, got 32");
+            k.wgmma_mma_async(64, 16, "f16.f16.f16", k.b32("d", 32).all(), k.b64("a"), k.b64("b"),
+                              {1, 1, 1, 0, 0});
+          }) ==
+          "wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16: D must hold N/4 = 16 registers, got "
+          "32");
     CHECK(sentence([](Kernel& k) {
-            k.wgmma_mma_async(64, 16, "f32.f16.f16", k.f32("d", 32).all(), k.b64("a"), k.b64("b"), {1, 0, 1, 0, 0});
-          }) == "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16: factor of A 0 must be -1 or 1");
+            k.wgmma_mma_async(64, 16, "f32.f16.f16", k.f32("d", 32).all(), k.b64("a"), k.b64("b"),
+                              {1, 0, 1, 0, 0});
+          }) ==
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16: factor of A 0 must be -1 or 1");
     CHECK(sentence([](Kernel& k) {
-            k.wgmma_mma_async(64, 32, "f32.e4m3.e4m3", k.f32("d", 32).all(), k.b64("a"), k.b64("b"), {1, 1, 1, 0, 1});
+            k.wgmma_mma_async(64, 32, "f32.e4m3.e4m3", k.f32("d", 32).all(), k.b64("a"), k.b64("b"),
+                              {1, 1, 1, 0, 1});
           }) == "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3: takes 6 operands, got 8");
     CHECK(sentence([](Kernel& k) {
             Reg m = k.b32("m");
-            k.emit("cp.async.bulk.prefetch.tensor.3d.L2.global", {tensor_address(k.b64("map"), {m, 0})},
-                   Location::current());
+            k.emit("cp.async.bulk.prefetch.tensor.3d.L2.global",
+                   {tensor_address(k.b64("map"), {m, 0})}, Location::current());
           }) == "cp.async.bulk.prefetch.tensor.3d.L2.global: takes 3 coordinates, got 2");
     CHECK(sentence([](Kernel& k) { k.ldmatrix(k.b32("d", 3).all(), address(k.b32("m"))); }) ==
           "ldmatrix.sync.aligned.m8n8.x3.shared::cta.b16: no such instruction in the table "
@@ -247,8 +265,9 @@ TEST_SUITE("gen/isa_builder") {
   }
 
   TEST_CASE("refuses registers outside the scope that declares them, by name") {
-    CHECK(sentence([](Kernel& k) { k.mov_b32(Reg{"lost", RegType::b32}, 0); }) ==
-          "mov.b32: register %lost is not declared");
+    CHECK(sentence([](Kernel& k) {
+            k.mov_b32(Reg{"lost", RegType::b32}, 0);
+          }) == "mov.b32: register %lost is not declared");
     CHECK(sentence([](Kernel& k) {
             Reg inner;
             k.scope([&] { inner = k.b32("inner"); });
@@ -259,23 +278,31 @@ TEST_SUITE("gen/isa_builder") {
             k.role("one", "", [&] { v = k.b32("row", 4); });
             k.role("two", "", [&] { k.mov_b32(v[2], 0); });
           }) == "mov.b32: register %row2 is used outside the scope that declares it");
-    CHECK(sentence([](Kernel& k) { k.b32("row", 4), k.mov_b32(Reg{"row4", RegType::b32}, 0); }) ==
-          "mov.b32: register %row4 is used outside the scope that declares it");
-    CHECK(sentence([](Kernel& k) { k.st_global_u32(address(Reg{"g", RegType::b64}), 1); }) ==
-          "st.global.u32: register %g is not declared");
-    CHECK(sentence([](Kernel& k) { k.trap().when(Reg{"gone", RegType::pred}); }) ==
-          "trap: register %gone is not declared");
-    CHECK(sentence([](Kernel& k) { k.elect_sync(Reg{"chosen", RegType::pred}); }) ==
-          "elect.sync: register %chosen is not declared");
+    CHECK(sentence([](Kernel& k) {
+            k.b32("row", 4), k.mov_b32(Reg{"row4", RegType::b32}, 0);
+          }) == "mov.b32: register %row4 is used outside the scope that declares it");
+    CHECK(sentence([](Kernel& k) {
+            k.st_global_u32(address(Reg{"g", RegType::b64}), 1);
+          }) == "st.global.u32: register %g is not declared");
+    CHECK(sentence([](Kernel& k) {
+            k.trap().when(Reg{"gone", RegType::pred});
+          }) == "trap: register %gone is not declared");
+    CHECK(sentence([](Kernel& k) {
+            k.elect_sync(Reg{"chosen", RegType::pred});
+          }) == "elect.sync: register %chosen is not declared");
     CHECK(sentence([](Kernel& k) { k.trap().when(k.b32("word")); }) ==
           "trap: guard %word is not a predicate");
-    CHECK(sentence([](Kernel& k) { k.b16("half"), k.mov_b32(Reg{"half", RegType::b32}, 0); }) ==
-          "mov.b32: register %half is declared .b16, used as .b32");
+    CHECK(sentence([](Kernel& k) {
+            k.b16("half"), k.mov_b32(Reg{"half", RegType::b32}, 0);
+          }) == "mov.b32: register %half is declared .b16, used as .b32");
     CHECK(sentence([](Kernel& k) { k.b32("x"), k.f32("x"); }) == "register %x is declared already");
-    CHECK(sentence([](Kernel& k) { k.b32("x3"), k.f32("x", 4); }) == "register %x is declared already");
-    CHECK(sentence([](Kernel& k) { k.f32("x", 4), k.b32("x3"); }) == "register %x3 is declared already");
+    CHECK(sentence([](Kernel& k) { k.b32("x3"), k.f32("x", 4); }) ==
+          "register %x is declared already");
+    CHECK(sentence([](Kernel& k) { k.f32("x", 4), k.b32("x3"); }) ==
+          "register %x3 is declared already");
     CHECK(sentence([](Kernel& k) { k.f32("x2", 4); }) ==
-          "%x2<4>: the name of a row must not end in a digit, ptxas takes %x20 for an element of another row");
+          "%x2<4>: the name of a row must not end in a digit, ptxas takes %x20 for an element of "
+          "another row");
     CHECK(sentence([](Kernel& k) { k.b32("tid"); }) ==
           "register name %tid is a special register; choose another");
   }

@@ -1,7 +1,7 @@
 // Every form of the instruction table, spelt in every alternative, against ptxas.
 //
-// ptxas judges three things: that each line assembles at the version and target that its row states, that
-// no lower version takes it, and that a row marked sm_90a is refused on plain sm_90.
+// ptxas judges three things: that each line assembles at the version and target that its row
+// states, that no lower version takes it, and that a row marked sm_90a is refused on plain sm_90.
 // Next: tests/gen/isa_samples.h.
 #include <map>
 #include <regex>
@@ -22,25 +22,25 @@ int previous_version(int version) {
     if (v < version) before = v;
   return before;
 }
-// Introduced with 8.6 by PTX ISA 9.7.13.4; ptxas 13.0 takes them at any version, an older one knows none.
+// Introduced with 8.6 by PTX ISA 9.7.13.4; ptxas 13.0 takes them at any version, an older one knows
+// none.
 bool ptxas_is_lenient(const std::string& opcode) {
   return opcode.rfind("fence.acquire.", 0) == 0 || opcode.rfind("fence.release.", 0) == 0;
 }
-int lowest_version(const gen::Form& f) {
-  return std::max(f.ptx_version, f.needs_sm90a ? 80 : 78);
-}
+int lowest_version(const gen::Form& f) { return std::max(f.ptx_version, f.needs_sm90a ? 80 : 78); }
 
 // Message of ptxas by the index of the sample that it speaks of.
-std::map<std::size_t, std::string> complaints(const std::vector<Sample>& some, int version, bool sm90a,
-                                              bool warnings = false) {
+std::map<std::size_t, std::string> complaints(const std::vector<Sample>& some, int version,
+                                              bool sm90a, bool warnings = false) {
   ScratchFolder folder;
   SampleModule module = sample_module(some, version, sm90a);
   write_file(folder.path("forms.ptx"), module.text);
   std::string arch = sm90a ? "sm_90a" : "sm_90";
-  ProcessResult r = shell(ptxas() + " -O0 -arch=" + arch + " " + folder.path("forms.ptx") +
-                          " -o " + folder.path("forms.cubin"));
+  ProcessResult r = shell(ptxas() + " -O0 -arch=" + arch + " " + folder.path("forms.ptx") + " -o " +
+                          folder.path("forms.cubin"));
   std::map<std::size_t, std::string> found;
-  std::regex pattern(warnings ? "line (\\d+); (?:error|warning) *: (.*)" : "line (\\d+); error *: (.*)");
+  std::regex pattern(warnings ? "line (\\d+); (?:error|warning) *: (.*)"
+                              : "line (\\d+); error *: (.*)");
   for (std::sregex_iterator it(r.output.begin(), r.output.end(), pattern), end; it != end; ++it) {
     long index = module.sample_of_line.at(std::stoul((*it)[1]));
     REQUIRE_MESSAGE(index >= 0, r.output);
@@ -55,7 +55,8 @@ std::string told(const Sample& s, const std::string& what) {
 }
 
 TEST_SUITE("gen/isa_forms") {
-  TEST_CASE("the matcher takes every sample and finds a row that needs no more than the sample's own") {
+  TEST_CASE(
+      "the matcher takes every sample and finds a row that needs no more than the sample's own") {
     for (const Sample& s : all_samples()) {
       std::string why;
       const gen::Form* f = gen::find_form(s.opcode, s.operands, &why);

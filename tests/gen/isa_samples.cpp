@@ -27,8 +27,8 @@ int tensor_rank(const std::string& opcode) {
 Operand list(const OperandKind& kind, std::size_t slot, int n) {
   auto bracket = kind.base.find('[');
   std::string type = kind.base.substr(0, bracket), count = kind.base.substr(bracket + 1);
-  std::size_t size = count == "]" ? static_cast<std::size_t>(type == "f32" ? n / 2 : n / 4)
-                                  : std::stoul(count);
+  std::size_t size =
+      count == "]" ? static_cast<std::size_t>(type == "f32" ? n / 2 : n / 4) : std::stoul(count);
   std::vector<Reg> regs;
   for (std::size_t i = 0; i < size; ++i) regs.push_back(reg(type, 16 * slot + i));
   return Operand(regs);
@@ -36,13 +36,14 @@ Operand list(const OperandKind& kind, std::size_t slot, int n) {
 
 Operand constant(const OperandKind& kind, const std::string& opcode, bool last, bool high) {
   if (kind.ranged) return Operand(static_cast<std::int64_t>(high ? kind.high : kind.low));
-  if (last && opcode.find("L2::cache_hint") != std::string::npos) return gen::hex(0x14F0000000000000);
+  if (last && opcode.find("L2::cache_hint") != std::string::npos)
+    return gen::hex(0x14F0000000000000);
   return Operand(high ? 31 : 1);
 }
 
 // `variant` picks the far end of a constant's range and a non-zero offset of an address.
-Operand sample_operand(const OperandKind& kind, const std::string& opcode, std::size_t slot, bool last,
-                       int n, bool variant) {
+Operand sample_operand(const OperandKind& kind, const std::string& opcode, std::size_t slot,
+                       bool last, int n, bool variant) {
   const std::string& k = kind.base;
   std::int64_t offset = variant ? kind.alignment : 0;
   if (k.back() == ']') return list(kind, slot, n);
@@ -65,7 +66,8 @@ Operand sample_operand(const OperandKind& kind, const std::string& opcode, std::
   if (k == "tensor") {
     std::vector<Operand> coordinates;
     for (int i = 0; i < tensor_rank(opcode); ++i)
-      coordinates.push_back(i == 1 && variant ? Operand(-8) : Operand(reg("b32", 20 + static_cast<std::size_t>(i))));
+      coordinates.push_back(
+          i == 1 && variant ? Operand(-8) : Operand(reg("b32", 20 + static_cast<std::size_t>(i))));
     return gen::tensor_address(reg("b64", slot), coordinates);
   }
   return reg(k, slot);
@@ -90,7 +92,8 @@ void add_variants(const gen::Form& form, const std::string& opcode, int n, bool 
   for (std::size_t slot = 0; slot < kinds.size(); ++slot)
     for (std::size_t choice = 0; choice < kinds[slot].size(); ++choice)
       for (bool variant : {false, true})
-        out->push_back({&form, opcode, make(slot, choice, variant, std::max(slot + 1, required)), false});
+        out->push_back(
+            {&form, opcode, make(slot, choice, variant, std::max(slot + 1, required)), false});
 }
 
 }  // namespace
@@ -146,7 +149,9 @@ SampleModule sample_module(const std::vector<Sample>& samples, int ptx_version, 
     line(".reqntid 128");
     line(".minnctapersm 1");
     line("{");
-    line(".reg .pred %p<16>;  .reg .b16 %h<96>;  .reg .b32 %r<96>;  .reg .b64 %d<96>;  .reg .f32 %f<160>;");
+    line(
+        ".reg .pred %p<16>;  .reg .b16 %h<96>;  .reg .b32 %r<96>;  .reg .b64 %d<96>;  .reg .f32 "
+        "%f<160>;");
     for (std::size_t i = from; i < std::min(from + kPerEntry, samples.size()); ++i)
       line(samples[i].text(), static_cast<long>(i));
     line("$END:");

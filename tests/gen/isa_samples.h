@@ -1,8 +1,9 @@
 // Valid operands for every row of the instruction table, made from the row's own operand kinds.
 //
-// A new row is tested without a new test: each spelling of its opcode with the first alternative of every
-// operand, and its first spelling with every alternative, both ends of every constant's range, and every
-// number of optional operands. Next: tests/gen/isa_forms_test.cpp gives them to ptxas.
+// A new row is tested without a new test: each spelling of its opcode with the first alternative of
+// every operand, and its first spelling with every alternative, both ends of every constant's
+// range, and every number of optional operands. Next: tests/gen/isa_forms_test.cpp gives them to
+// ptxas.
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@ struct Sample {
   const gen::Form* form;
   std::string opcode;
   std::vector<gen::Operand> operands;
-  bool first_operands;  // the default operands: what a version or target need is judged by
+  bool first_operands;       // the default operands: what a version or target need is judged by
   std::string text() const;  // one PTX line, guarded where it would leave the kernel
 };
 

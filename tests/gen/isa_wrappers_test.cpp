@@ -1,7 +1,8 @@
 // Every wrapper once: what it prints must be a form of the table, and the whole must assemble.
 //
-// Wrappers that are one line each (FP_2, FP_3, FP_4) are listed by the macros themselves, so that a new one is
-// tested without a new line here; the others are called below. Next: gen/isa/instructions.inc.
+// Wrappers that are one line each (FP_2, FP_3, FP_4) are listed by the macros themselves, so that a
+// new one is tested without a new line here; the others are called below. Next:
+// gen/isa/instructions.inc.
 #include <set>
 
 #include "gen/isa/kernel.h"
@@ -34,12 +35,12 @@ struct OneLiners {
 #define FP_2(name, opcode) inline static const bool listed_##name = list(#name, opcode, 2);
 #define FP_3(name, opcode) inline static const bool listed_##name = list(#name, opcode, 3);
 #define FP_4(name, opcode) inline static const bool listed_##name = list(#name, opcode, 4);
-#include "gen/isa/instructions_integer.inc"
-#include "gen/isa/instructions_float.inc"
-#include "gen/isa/instructions_memory.inc"
 #include "gen/isa/instructions_bulk.inc"
-#include "gen/isa/instructions_sync.inc"
+#include "gen/isa/instructions_float.inc"
+#include "gen/isa/instructions_integer.inc"
 #include "gen/isa/instructions_matrix.inc"
+#include "gen/isa/instructions_memory.inc"
+#include "gen/isa/instructions_sync.inc"
 #undef FP_2
 #undef FP_3
 #undef FP_4
@@ -48,8 +49,14 @@ struct OneLiners {
 
 struct Registers {
   explicit Registers(Kernel& k)
-      : p(k.pred("p", 8)), h(k.b16("h", 8)), r(k.b32("r", 32)), d(k.b64("d", 8)), f(k.f32("f", 64)),
-        s(k.b32("shared")), g(k.b64("global")), map(k.b64("map_address")) {
+      : p(k.pred("p", 8)),
+        h(k.b16("h", 8)),
+        r(k.b32("r", 32)),
+        d(k.b64("d", 8)),
+        f(k.f32("f", 64)),
+        s(k.b32("shared")),
+        g(k.b64("global")),
+        map(k.b64("map_address")) {
     for (int i = 0; i < 4; ++i) coords.push_back(r[i]);
   }
   Vec p, h, r, d, f;
@@ -187,13 +194,15 @@ void call_bulk(Kernel& k, const Registers& x) {
   k.cp_async_bulk_tensor_load(s, map, coords, address(s, 8));
   k.cp_async_bulk_tensor_load(s, map, coords, address(s, 8), hex(0x14F0000000000000));
   k.cp_async_bulk_tensor_load_multicast(s, map, coords, address(s, 8), h[0]);
-  k.cp_async_bulk_tensor_load_multicast(s, map, coords, address(s, 8), h[0], hex(0x14F0000000000000));
+  k.cp_async_bulk_tensor_load_multicast(s, map, coords, address(s, 8), h[0],
+                                        hex(0x14F0000000000000));
   k.cp_async_bulk_tensor_store(map, coords, s);
   k.cp_async_bulk_tensor_store(map, coords, s, hex(0x14F0000000000000));
   k.cp_reduce_async_bulk_tensor("add", map, coords, s);
   k.cp_async_bulk_prefetch_tensor(map, coords);
   k.cp_async_bulk_load(address(s, 16), address(g, 16), 1024, address(s, 8));
-  k.cp_async_bulk_load(address(s, 16), address(g, 16), 1024, address(s, 8), hex(0x14F0000000000000));
+  k.cp_async_bulk_load(address(s, 16), address(g, 16), 1024, address(s, 8),
+                       hex(0x14F0000000000000));
   k.cp_async_bulk_load_multicast(address(s, 16), address(g, 16), 1024, address(s, 8), h[0]);
   k.cp_async_bulk_to_peer(address(s, 16), address(s, 16), 1024, address(s, 8));
   k.cp_async_bulk_store(address(g, 16), address(s, 16), 1024);
@@ -282,7 +291,8 @@ void call_matrix(Kernel& k, const Registers& x) {
   k.stmatrix(address(s, 16), r.slice(0, 4));
   k.stmatrix_trans(address(s, 16), r.slice(0, 4));
   k.movmatrix_trans(r[0], r[1]);
-  k.mma_sync("m16n8k16", "f32", "bf16", "bf16", f.slice(0, 4), r.slice(0, 4), r.slice(4, 2), f.slice(0, 4));
+  k.mma_sync("m16n8k16", "f32", "bf16", "bf16", f.slice(0, 4), r.slice(0, 4), r.slice(4, 2),
+             f.slice(0, 4));
   k.wgmma_fence();
   k.wgmma_commit_group();
   k.wgmma_wait_group(0);
@@ -317,7 +327,8 @@ TEST_SUITE("gen/isa_wrappers") {
       // the name is the opcode path with dots as underscores, state space qualifiers shortened
       std::string spelt = path;
       for (const char* dropped : {".relaxed.gpu", "::cta"})
-        if (auto at = spelt.find(dropped); at != std::string::npos) spelt.erase(at, std::string(dropped).size());
+        if (auto at = spelt.find(dropped); at != std::string::npos)
+          spelt.erase(at, std::string(dropped).size());
       for (char& c : spelt) c = c == '.' ? '_' : c;
       CHECK(name == spelt);
     }
