@@ -141,6 +141,7 @@ struct EmulatorOptions {
   int adversary_level = 1;        // 0 none, 1 late completions, 2 random legal order everywhere
   int threads = 0;                // 0: all cores
   bool check_hazards = true;      // checkers subscribed
+  int multiprocessors = 0;        // that info() claims, 0: 132; few make persistent kernels walk many tiles
   bool fp8_narrow_accumulator = false;
   std::function<void(const std::string&)> progress;  // called about once a second in long runs
 };

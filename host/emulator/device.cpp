@@ -55,7 +55,7 @@ class EmulatorDevice : public Device {
     info_.name = "emulator";
     info_.is_emulator = true;
     info_.compute_capability = 90;
-    info_.multiprocessors = 132;
+    info_.multiprocessors = o.multiprocessors > 0 ? o.multiprocessors : 132;
     info_.shared_bytes_per_block = shared_limit;
     info_.memory_bytes = std::size_t{16} << 30;
     info_.l2_bytes = std::size_t{50} << 20;
@@ -139,6 +139,7 @@ class EmulatorDevice : public Device {
     grid.dims = dims;
     grid.options = options_;
     grid.memory = &memory_;
+    grid.multiprocessors = static_cast<std::uint64_t>(info_.multiprocessors);
     grid.params.assign(k->program.param_bytes, 0);
     for (int i = 0; i < count; ++i) {
       const ParamInfo& p = k->program.params[static_cast<std::size_t>(i)];

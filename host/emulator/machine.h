@@ -66,6 +66,7 @@ struct Warp {
   int role_index = 0;
   int register_count = 0;
   bool wgmma_fenced = false;
+  std::vector<bool> waited_once;    // by pc: this mbarrier wait has answered false once
   // wgmma of this warp's warpgroup: entries of Warpgroup seen so far
   std::uint32_t wgmma_next = 0, wgmma_committed = 0, wgmma_retired = 0;
   bool wgmma_open = false;
