@@ -157,6 +157,9 @@ TEST_SUITE("host/attention") {
     REQUIRE(all.plan_forward(bshd(1, 2, 2, 129, 64, 64), {}, &plan).ok());
     const int tile_q = plan->kernel()->config.tile_q();
     CHECK(plan->dims().grid[0] == static_cast<unsigned>(2 * ((129 + tile_q - 1) / tile_q)));
+    // What the kernel's own facts tell those who launch it without this library.
+    CHECK(plan->kernel()->facts.grid == "min(ceil(seqlen_q / " + std::to_string(tile_q) +
+                                            ") * heads_q * batch, multiprocessors)");
     REQUIRE(all.plan_forward(bshd(4, 32, 8, 4096, 4096, 64), {}, &plan).ok());
     CHECK(plan->dims().grid[0] == 132);
     CHECK(plan->dims().block[0] == static_cast<unsigned>(plan->kernel()->facts.block_threads));
@@ -295,6 +298,22 @@ TEST_SUITE("host/attention") {
       REQUIRE(w[2] == w[0] + 32);
       REQUIRE(w[3] == w[0] + 48);
     }
+  }
+
+  TEST_CASE("plans every head dimension, mask and type with the generator's own kernels") {
+    FakeDevice device;
+    Attention attention(device);
+    for (DataType t : {DataType::f16, DataType::bf16})
+      for (Mask m : {Mask::full, Mask::causal})
+        for (int d = 8; d <= 256; d += 8) {
+          std::unique_ptr<ForwardPlan> plan;
+          const Status s = attention.plan_forward(bshd(1, 2, 1, 99, 77, d, m, t), {}, &plan);
+          INFO(s.message);
+          REQUIRE(s.ok());
+          CHECK(plan->run(at, nullptr).ok());
+          CHECK(plan->kernel()->facts.shared_bytes <= 232448);
+        }
+    CHECK(device.live_kernels == 64);  // head dimensions are compiled in steps of 16
   }
 
   TEST_CASE("several threads plan at once and load each kernel once") {
