@@ -1,4 +1,5 @@
-// The table of names behind host/arguments.h. A new kernel parameter is one field there and one row here.
+// The table of names behind host/arguments.h. A new kernel parameter is one field there and one row
+// here.
 #include "host/arguments.h"
 
 #include <cstddef>
@@ -38,21 +39,22 @@ bool same_kind(ParamKind wanted, ParamKind have) {
 
 Status bind(const LaunchFacts& facts, Binding* out) {
   if (facts.params.size() > Binding::max_params)
-    return Status::error(StatusCode::internal,
-                         "kernel " + facts.entry + " has " + std::to_string(facts.params.size()) +
-                             " parameters: the host passes at most " +
-                             std::to_string(Binding::max_params));
+    return Status::error(StatusCode::internal, "kernel " + facts.entry + " has " +
+                                                   std::to_string(facts.params.size()) +
+                                                   " parameters: the host passes at most " +
+                                                   std::to_string(Binding::max_params));
   *out = {};
   for (const ParamFact& p : facts.params) {
     const Known* found = nullptr;
     for (const Known& k : known)
       if (p.name == k.name) found = &k;
     if (found == nullptr)
-      return Status::error(StatusCode::internal, "kernel " + facts.entry + " has a parameter '" + p.name +
-                                                     "' that the host does not know");
+      return Status::error(StatusCode::internal, "kernel " + facts.entry + " has a parameter '" +
+                                                     p.name + "' that the host does not know");
     if (!same_kind(p.kind, found->kind))
       return Status::error(StatusCode::internal, "kernel " + facts.entry + " declares parameter '" +
-                                                     p.name + "' with a kind that the host does not pass");
+                                                     p.name +
+                                                     "' with a kind that the host does not pass");
     out->offset[out->count++] = static_cast<std::uint16_t>(found->offset);
     if (p.name == "tile_counter") out->tile_counter = true;
   }

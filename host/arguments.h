@@ -1,8 +1,8 @@
 // From a kernel's list of parameters, by name, to the array that a launch wants.
 //
-// The generator may add, drop or reorder parameters of a kernel; nothing here knows their order. Every value
-// that a forward kernel can ask for is a field of ForwardArguments; bind() turns the names of
-// LaunchFacts into offsets once, at planning, so that a launch only adds a base address.
+// The generator may add, drop or reorder parameters of a kernel; nothing here knows their order.
+// Every value that a forward kernel can ask for is a field of ForwardArguments; bind() turns the
+// names of LaunchFacts into offsets once, at planning, so that a launch only adds a base address.
 // Next: host/attention.cpp (fills the fields).
 #pragma once
 
@@ -18,8 +18,8 @@ struct ForwardArguments {
   std::uint64_t lse = 0;           // 0 = not wanted
   std::uint64_t tile_counter = 0;  // two u32 that the kernel finds zero and leaves zero
   std::uint32_t seqlen_q = 0, seqlen_k = 0, heads_q = 0, heads_kv = 0, batch = 0;
-  std::uint32_t head_group = 1;    // heads scheduled together, so that their K and V stay in L2
-  float softmax_scale_log2 = 0;    // scale * log2(e)
+  std::uint32_t head_group = 1;  // heads scheduled together, so that their K and V stay in L2
+  float softmax_scale_log2 = 0;  // scale * log2(e)
 };
 
 struct Binding {
@@ -34,7 +34,8 @@ struct Binding {
   }
 };
 
-// internal, with the parameter's name, when a kernel asks for something that the host does not have.
+// internal, with the parameter's name, when a kernel asks for something that the host does not
+// have.
 Status bind(const LaunchFacts& facts, Binding* out);
 
 }  // namespace flashptx

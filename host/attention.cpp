@@ -16,13 +16,15 @@ namespace flashptx {
 namespace {
 
 // Counter slots. A launch that is captured into a graph keeps its slot for ever, because the graph
-// may run at any time beside fresh launches; the others take turns in a ring far longer than any device's queue.
+// may run at any time beside fresh launches; the others take turns in a ring far longer than any
+// device's queue.
 constexpr std::uint32_t eager_slots = 16384;
 constexpr std::uint32_t captured_slots = 49152;
 constexpr std::uint32_t slot_bytes = 16;  // two u32, padded
 constexpr std::size_t counter_bytes = std::size_t{slot_bytes} * (eager_slots + captured_slots);
 
-constexpr std::int64_t l2_budget_bytes = 32 << 20;  // of 50 to 60 MB; the rest for Q, O and what else runs
+constexpr std::int64_t l2_budget_bytes =
+    32 << 20;  // of 50 to 60 MB; the rest for Q, O and what else runs
 
 // Heads whose K and V fit in L2 together: the tile order goes through them before it moves on.
 std::uint32_t head_group(const ForwardProblem& p) {
@@ -33,7 +35,8 @@ std::uint32_t head_group(const ForwardProblem& p) {
   return static_cast<std::uint32_t>(std::max<std::int64_t>(1, std::min(all, fit)));
 }
 
-// 0 becomes the smallest normal float: the kernel multiplies -inf (a masked score) by it, and -inf * 0 is NaN.
+// 0 becomes the smallest normal float: the kernel multiplies -inf (a masked score) by it, and -inf
+// * 0 is NaN.
 float scale_log2(float scale) {
   return std::max(FLT_MIN, static_cast<float>(static_cast<double>(scale) * 1.4426950408889634));
 }
@@ -62,9 +65,9 @@ std::string describe(const ForwardPlan& plan, const std::string& reason) {
   const KernelEntry& k = *plan.kernel();
   return "problem: " + problem_text(plan.problem()) + "\nkernel:  " + plan.kernel_name() + " (" +
          k.source + (k.loaded->from_cache ? ", code from the disk cache" : ", code assembled now") +
-         ")\nwhy:     " + reason + "\nlaunch:  grid " +
-         std::to_string(plan.dims().grid[0]) + " of " + std::to_string(k.facts.block_threads) +
-         " threads, " + std::to_string(k.facts.shared_bytes) + " bytes of shared memory, " +
+         ")\nwhy:     " + reason + "\nlaunch:  grid " + std::to_string(plan.dims().grid[0]) +
+         " of " + std::to_string(k.facts.block_threads) + " threads, " +
+         std::to_string(k.facts.shared_bytes) + " bytes of shared memory, " +
          std::to_string(k.loaded->registers) + " registers at entry, " +
          std::to_string(k.loaded->local_bytes) + " bytes of local memory\n";
 }
@@ -98,7 +101,8 @@ Status Attention::choose(const ForwardProblem& p, const ForwardChoice& choice, K
   return check_forced(p, *config);
 }
 
-Status Attention::make_kernel(const KernelConfig& config, const std::string& ptx, KernelEntry* entry) {
+Status Attention::make_kernel(const KernelConfig& config, const std::string& ptx,
+                              KernelEntry* entry) {
   entry->config = config;
   EmittedKernel emitted;
   try {
@@ -112,16 +116,17 @@ Status Attention::make_kernel(const KernelConfig& config, const std::string& ptx
   if (Status s = bind(entry->facts, &entry->binding); !s.ok()) return s;
   const DeviceInfo& info = device_.info();
   if (entry->facts.shared_bytes > info.shared_bytes_per_block)
-    return Status::error(StatusCode::unsupported,
-                         "kernel " + config.name() + " needs " +
-                             std::to_string(entry->facts.shared_bytes) +
-                             " bytes of shared memory: " + info.name + " has " +
-                             std::to_string(info.shared_bytes_per_block));
-  return device_.load(ptx.empty() ? emitted.text : ptx, entry->facts.entry, entry->facts.shared_bytes,
-                      &entry->loaded);
+    return Status::error(StatusCode::unsupported, "kernel " + config.name() + " needs " +
+                                                      std::to_string(entry->facts.shared_bytes) +
+                                                      " bytes of shared memory: " + info.name +
+                                                      " has " +
+                                                      std::to_string(info.shared_bytes_per_block));
+  return device_.load(ptx.empty() ? emitted.text : ptx, entry->facts.entry,
+                      entry->facts.shared_bytes, &entry->loaded);
 }
 
-Status Attention::kernel_for(const KernelConfig& config, const std::string& ptx, KernelEntry** out) {
+Status Attention::kernel_for(const KernelConfig& config, const std::string& ptx,
+                             KernelEntry** out) {
   const std::string key = config.name() + (ptx.empty() ? "" : "#" + to_hex(sha256(ptx)));
   std::lock_guard lock(mutex_);
   std::unique_ptr<KernelEntry>& slot = kernels_[key];
@@ -160,7 +165,8 @@ Status Attention::set_grid(ForwardPlan& plan) const {
   const ForwardProblem& p = plan.problem_;
   const KernelEntry& k = *plan.kernel_;
   const std::int64_t tile_q = k.config.tile_q();
-  const __int128 tiles = static_cast<__int128>((p.seqlen_q + tile_q - 1) / tile_q) * p.heads_q * p.batch;
+  const __int128 tiles =
+      static_cast<__int128>((p.seqlen_q + tile_q - 1) / tile_q) * p.heads_q * p.batch;
   if (tiles > INT32_MAX)
     return Status::error(StatusCode::unsupported,
                          "ceil(seqlen_q / " + std::to_string(tile_q) +
@@ -208,7 +214,8 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
 
 // Encodes the maps whose pointer changed since the last call.
 Status ForwardPlan::encode(const ForwardPointers& at) {
-  const bool no_keys = problem_.seqlen_k == 0;  // K and V are then never read, but their maps must be legal
+  const bool no_keys =
+      problem_.seqlen_k == 0;  // K and V are then never read, but their maps must be legal
   const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : at.v, at.o};
   TensorMap* const target[maps] = {&arguments_.q_map, &arguments_.k_map, &arguments_.v_map,
                                    &arguments_.o_map};

@@ -1,9 +1,11 @@
-// Attention on one device: a problem in -> checked -> KernelConfig -> PTX -> loaded kernel -> launch.
+// Attention on one device: a problem in -> checked -> KernelConfig -> PTX -> loaded kernel ->
+// launch.
 //
-// Attention owns what plans share: loaded kernels and the ring of tile counters. A ForwardPlan owns what one
-// problem needs: parameter offsets, grid, tensor maps of the last pointers. run() neither allocates nor
-// synchronises. FP8, packed lengths and the backward pass become further problems and plans beside this one.
-// Next: host/problem.h (checks), host/select.h (choice), host/arguments.h (parameters).
+// Attention owns what plans share: loaded kernels and the ring of tile counters. A ForwardPlan owns
+// what one problem needs: parameter offsets, grid, tensor maps of the last pointers. run() neither
+// allocates nor synchronises. FP8, packed lengths and the backward pass become further problems and
+// plans beside this one. Next: host/problem.h (checks), host/select.h (choice), host/arguments.h
+// (parameters).
 #pragma once
 
 #include <atomic>
@@ -52,10 +54,10 @@ class ForwardPlan {
   LaunchDims dims_;
   std::string name_, description_;
 
-  std::mutex mutex_;                    // guards the four below
+  std::mutex mutex_;  // guards the four below
   TensorMapDesc descs_[maps];
   std::uint64_t encoded_for_[maps] = {};
-  ForwardArguments arguments_;          // scalars fixed at planning; maps of the last pointers
+  ForwardArguments arguments_;  // scalars fixed at planning; maps of the last pointers
 };
 
 // What a caller may insist on. Empty = decide for me.

@@ -1,6 +1,5 @@
-// The bodies of host/flashptx.h: structs checked by their size, exceptions turned into status codes, sentences
-// kept per thread. Nothing is decided here.
-// Next: host/attention.cpp.
+// The bodies of host/flashptx.h: structs checked by their size, exceptions turned into status
+// codes, sentences kept per thread. Nothing is decided here. Next: host/attention.cpp.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -13,7 +12,8 @@
 
 namespace flashptx {
 // Weak while the emulator is not part of the tree.
-__attribute__((weak)) Status open_emulator(const EmulatorOptions& options, std::unique_ptr<Device>* out);
+__attribute__((weak)) Status open_emulator(const EmulatorOptions& options,
+                                           std::unique_ptr<Device>* out);
 }  // namespace flashptx
 
 namespace {
@@ -38,7 +38,8 @@ static_assert(static_cast<int>(flashptx::Mask::causal) == FLASHPTX_MASK_CAUSAL);
 thread_local std::string last_error;
 
 flashptx_status report(Status&& s) {
-  if (!s.ok()) last_error = std::move(s.message);  // calls that succeed leave the last sentence alone
+  if (!s.ok())
+    last_error = std::move(s.message);  // calls that succeed leave the last sentence alone
   return static_cast<flashptx_status>(s.code);
 }
 
@@ -58,12 +59,13 @@ flashptx_status guarded(Body&& body) {
   }
 }
 
-// Copies a caller's struct of an older, equal or newer header; fields that we do not know must be zero.
+// Copies a caller's struct of an older, equal or newer header; fields that we do not know must be
+// zero.
 template <typename T>
 Status read_struct(const T* given, const char* name, std::size_t least, T* out) {
   if (given->size < least)
-    return invalid(std::string(name) + ".size is " + std::to_string(given->size) + ": must be sizeof(" +
-                   name + ") = " + std::to_string(sizeof(T)));
+    return invalid(std::string(name) + ".size is " + std::to_string(given->size) +
+                   ": must be sizeof(" + name + ") = " + std::to_string(sizeof(T)));
   const char* bytes = reinterpret_cast<const char*>(given);
   for (std::size_t i = sizeof(T); i < given->size; ++i)
     if (bytes[i] != 0)
@@ -87,11 +89,15 @@ Status open_device(const flashptx_options& o, std::unique_ptr<flashptx::Device>*
   cuda.cache = o.cache_off == 0;
   cuda.cache_dir = o.cache_dir == nullptr ? "" : o.cache_dir;
   switch (o.device_kind) {
-    case FLASHPTX_DEVICE_CUDA: return flashptx::open_cuda_device(cuda, out);
-    case FLASHPTX_DEVICE_EMULATOR: return open_emulator(out);
-    case FLASHPTX_DEVICE_AUTO: break;
+    case FLASHPTX_DEVICE_CUDA:
+      return flashptx::open_cuda_device(cuda, out);
+    case FLASHPTX_DEVICE_EMULATOR:
+      return open_emulator(out);
+    case FLASHPTX_DEVICE_AUTO:
+      break;
     default:
-      return invalid("options.device_kind is " + std::to_string(o.device_kind) + ": must be 0, 1 or 2");
+      return invalid("options.device_kind is " + std::to_string(o.device_kind) +
+                     ": must be 0, 1 or 2");
   }
   Status no_gpu = flashptx::open_cuda_device(cuda, out);
   if (no_gpu.ok() || no_gpu.code != StatusCode::no_device || o.use_ordinal) return no_gpu;
@@ -147,7 +153,9 @@ std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p
 }  // namespace
 
 flashptx_context::flashptx_context(std::unique_ptr<flashptx::Device> given, int sm_margin)
-    : device(std::move(given)), attention(*device, sm_margin), description(describe(device->info())) {}
+    : device(std::move(given)),
+      attention(*device, sm_margin),
+      description(describe(device->info())) {}
 
 extern "C" {
 
@@ -155,16 +163,26 @@ const char* flashptx_version(void) { return "0.1.0"; }
 
 const char* flashptx_status_name(flashptx_status status) {
   switch (status) {
-    case FLASHPTX_OK: return "ok";
-    case FLASHPTX_INVALID_ARGUMENT: return "invalid_argument";
-    case FLASHPTX_UNSUPPORTED: return "unsupported";
-    case FLASHPTX_NO_DEVICE: return "no_device";
-    case FLASHPTX_DRIVER_TOO_OLD: return "driver_too_old";
-    case FLASHPTX_OUT_OF_MEMORY: return "out_of_memory";
-    case FLASHPTX_BAD_PTX: return "bad_ptx";
-    case FLASHPTX_LAUNCH_FAILED: return "launch_failed";
-    case FLASHPTX_EARLIER_ERROR: return "earlier_error";
-    case FLASHPTX_INTERNAL: return "internal";
+    case FLASHPTX_OK:
+      return "ok";
+    case FLASHPTX_INVALID_ARGUMENT:
+      return "invalid_argument";
+    case FLASHPTX_UNSUPPORTED:
+      return "unsupported";
+    case FLASHPTX_NO_DEVICE:
+      return "no_device";
+    case FLASHPTX_DRIVER_TOO_OLD:
+      return "driver_too_old";
+    case FLASHPTX_OUT_OF_MEMORY:
+      return "out_of_memory";
+    case FLASHPTX_BAD_PTX:
+      return "bad_ptx";
+    case FLASHPTX_LAUNCH_FAILED:
+      return "launch_failed";
+    case FLASHPTX_EARLIER_ERROR:
+      return "earlier_error";
+    case FLASHPTX_INTERNAL:
+      return "internal";
   }
   return "unknown";
 }
@@ -177,15 +195,17 @@ flashptx_status flashptx_create(const flashptx_options* options, flashptx_contex
     *context = nullptr;
     flashptx_options o{};
     if (options != nullptr)
-      if (Status s = read_struct(options, "flashptx_options", sizeof(flashptx_options), &o); !s.ok())
+      if (Status s = read_struct(options, "flashptx_options", sizeof(flashptx_options), &o);
+          !s.ok())
         return s;
     if (Status s = check_options(o); !s.ok()) return s;
     std::unique_ptr<flashptx::Device> device;
     if (Status s = open_device(o, &device); !s.ok()) return s;
     const flashptx::DeviceInfo& info = device->info();
     if (o.sm_margin >= info.multiprocessors)
-      return invalid("options.sm_margin is " + std::to_string(o.sm_margin) + ": must be below the " +
-                     std::to_string(info.multiprocessors) + " multiprocessors of " + info.name);
+      return invalid("options.sm_margin is " + std::to_string(o.sm_margin) +
+                     ": must be below the " + std::to_string(info.multiprocessors) +
+                     " multiprocessors of " + info.name);
     *context = new flashptx_context(std::move(device), o.sm_margin);
     return {};
   });
@@ -207,7 +227,8 @@ flashptx_strides flashptx_strides_bhsd(int64_t seqlen, int64_t heads, int64_t he
   return {s.batch, s.seq, s.head};
 }
 
-flashptx_status flashptx_plan_forward(flashptx_context* context, const flashptx_forward_problem* problem,
+flashptx_status flashptx_plan_forward(flashptx_context* context,
+                                      const flashptx_forward_problem* problem,
                                       flashptx_plan** plan) {
   return guarded([&]() -> Status {
     if (plan == nullptr) return invalid("plan is a null pointer");
@@ -215,7 +236,8 @@ flashptx_status flashptx_plan_forward(flashptx_context* context, const flashptx_
     if (context == nullptr) return invalid("context is a null pointer");
     if (problem == nullptr) return invalid("problem is a null pointer");
     flashptx_forward_problem c;
-    if (Status s = read_struct(problem, "flashptx_forward_problem", sizeof c, &c); !s.ok()) return s;
+    if (Status s = read_struct(problem, "flashptx_forward_problem", sizeof c, &c); !s.ok())
+      return s;
     flashptx::ForwardProblem p;
     if (Status s = read_problem(c, &p); !s.ok()) return s;
     flashptx::ForwardChoice choice;
@@ -236,11 +258,12 @@ const char* flashptx_plan_kernel(const flashptx_plan* plan) {
   return plan == nullptr ? "" : plan->forward->kernel_name().c_str();
 }
 
-flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v, void* o,
-                                 float* lse, void* stream) {
+flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v,
+                                 void* o, float* lse, void* stream) {
   return guarded([&]() -> Status {
     if (plan == nullptr) return invalid("plan is a null pointer");
-    return plan->forward->run({address(q), address(k), address(v), address(o), address(lse)}, stream);
+    return plan->forward->run({address(q), address(k), address(v), address(o), address(lse)},
+                              stream);
   });
 }
 
@@ -266,7 +289,8 @@ flashptx_status flashptx_copy_to_device(flashptx_context* context, void* dst, co
                                         size_t bytes) {
   return guarded([&]() -> Status {
     if (context == nullptr) return invalid("context is a null pointer");
-    if (bytes != 0 && (dst == nullptr || src == nullptr)) return invalid("dst or src is a null pointer");
+    if (bytes != 0 && (dst == nullptr || src == nullptr))
+      return invalid("dst or src is a null pointer");
     return context->device->copy_to_device(address(dst), src, bytes);
   });
 }
@@ -275,7 +299,8 @@ flashptx_status flashptx_copy_from_device(flashptx_context* context, void* dst, 
                                           size_t bytes) {
   return guarded([&]() -> Status {
     if (context == nullptr) return invalid("context is a null pointer");
-    if (bytes != 0 && (dst == nullptr || src == nullptr)) return invalid("dst or src is a null pointer");
+    if (bytes != 0 && (dst == nullptr || src == nullptr))
+      return invalid("dst or src is a null pointer");
     return context->device->copy_from_device(dst, address(src), bytes);
   });
 }

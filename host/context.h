@@ -1,5 +1,5 @@
-// What stands behind the opaque handles of host/flashptx.h, for C++ code that shares them (the command line, tests).
-// Next: host/c_api.cpp.
+// What stands behind the opaque handles of host/flashptx.h, for C++ code that shares them (the
+// command line, tests). Next: host/c_api.cpp.
 #pragma once
 
 #include <memory>

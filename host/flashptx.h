@@ -1,9 +1,9 @@
 /* FlashPTX: exact attention for Hopper GPUs (compute capability 9.0). The whole public C API.
  *
- * C99, no CUDA header needed; link libflashptx and libdl. A stream is a CUstream / cudaStream_t passed
- * as void*; NULL is the default stream. Pointers to tensors are device pointers of the context's device.
- * Every struct begins with `size`: set it to sizeof of that struct and zero the rest, so that a library
- * newer than the header it was compiled with knows which fields exist.
+ * C99, no CUDA header needed; link libflashptx and libdl. A stream is a CUstream / cudaStream_t
+ * passed as void*; NULL is the default stream. Pointers to tensors are device pointers of the
+ * context's device. Every struct begins with `size`: set it to sizeof of that struct and zero the
+ * rest, so that a library newer than the header it was compiled with knows which fields exist.
  * Next: host/c_api.cpp (this file's bodies), host/attention.h (the same in C++).
  */
 #ifndef FLASHPTX_H
@@ -20,17 +20,18 @@
 extern "C" {
 #endif
 
-/* Status codes. Every function that can fail returns one; flashptx_last_error() has the sentence. */
+/* Status codes. Every function that can fail returns one; flashptx_last_error() has the sentence.
+ */
 typedef enum flashptx_status {
   FLASHPTX_OK = 0,
-  FLASHPTX_INVALID_ARGUMENT = 1, /* a value, shape, stride, alignment or null pointer that cannot be right */
+  FLASHPTX_INVALID_ARGUMENT = 1, /* a value, shape, stride or pointer that cannot be right */
   FLASHPTX_UNSUPPORTED = 2,      /* well formed, but outside what this library or device can do */
   FLASHPTX_NO_DEVICE = 3,        /* no driver library, or no GPU of compute capability 9.0 */
   FLASHPTX_DRIVER_TOO_OLD = 4,   /* the driver lacks an entry point or the PTX version */
   FLASHPTX_OUT_OF_MEMORY = 5,
-  FLASHPTX_BAD_PTX = 6,          /* text that does not assemble; the sentence carries the log's line */
-  FLASHPTX_LAUNCH_FAILED = 7,    /* the device reported an error while running */
-  FLASHPTX_EARLIER_ERROR = 8,    /* an earlier kernel had already broken the CUDA context */
+  FLASHPTX_BAD_PTX = 6,       /* text that does not assemble; the sentence carries the log's line */
+  FLASHPTX_LAUNCH_FAILED = 7, /* the device reported an error while running */
+  FLASHPTX_EARLIER_ERROR = 8, /* an earlier kernel had already broken the CUDA context */
   FLASHPTX_INTERNAL = 9
 } flashptx_status;
 
@@ -40,30 +41,31 @@ typedef enum flashptx_dtype { FLASHPTX_F16 = 0, FLASHPTX_BF16 = 1 } flashptx_dty
 typedef enum flashptx_mask { FLASHPTX_MASK_FULL = 0, FLASHPTX_MASK_CAUSAL = 1 } flashptx_mask;
 
 typedef enum flashptx_device_kind {
-  FLASHPTX_DEVICE_AUTO = 0,     /* a Hopper GPU if there is one, else the emulator if it was built in */
+  FLASHPTX_DEVICE_AUTO = 0, /* a Hopper GPU if there is one, else the emulator if it was built in */
   FLASHPTX_DEVICE_CUDA = 1,
-  FLASHPTX_DEVICE_EMULATOR = 2  /* pointers are then emulated addresses: use flashptx_device_alloc */
+  FLASHPTX_DEVICE_EMULATOR = 2 /* pointers are then emulated addresses: use flashptx_device_alloc */
 } flashptx_device_kind;
 
 typedef struct flashptx_context flashptx_context; /* one device and the kernels loaded on it */
-typedef struct flashptx_plan flashptx_plan;       /* one checked problem and the kernel chosen for it */
+typedef struct flashptx_plan flashptx_plan; /* one checked problem and the kernel chosen for it */
 
 /* Options of flashptx_create. Zero means the default in every field. */
 typedef struct flashptx_options {
-  size_t size;           /* sizeof(flashptx_options) */
-  int32_t device_kind;   /* flashptx_device_kind */
-  int32_t use_ordinal;   /* 0: the calling thread's current CUDA context, else the first 9.0 GPU's primary
-                            context (the one that the CUDA runtime and PyTorch use) */
-  int32_t ordinal;       /* with use_ordinal = 1: CUDA device number, as the runtime numbers them */
-  int32_t sm_margin;     /* SMs left free for other kernels (NCCL, say); grids shrink by it; >= 0 */
-  int32_t cache_off;     /* 1: assembled kernels are not kept on disk */
-  const char* cache_dir; /* NULL: $FLASHPTX_CACHE_DIR, $XDG_CACHE_HOME/flashptx or ~/.cache/flashptx;
-                            FLASHPTX_CACHE=0 in the environment turns the cache off */
+  size_t size;         /* sizeof(flashptx_options) */
+  int32_t device_kind; /* flashptx_device_kind */
+  int32_t use_ordinal; /* 0: the calling thread's current CUDA context, else the first 9.0 GPU's
+                          primary context (the one that the CUDA runtime and PyTorch use) */
+  int32_t ordinal;     /* with use_ordinal = 1: CUDA device number, as the runtime numbers them */
+  int32_t sm_margin;   /* SMs left free for other kernels (NCCL, say); grids shrink by it; >= 0 */
+  int32_t cache_off;   /* 1: assembled kernels are not kept on disk */
+  /* NULL: $FLASHPTX_CACHE_DIR, $XDG_CACHE_HOME/flashptx or ~/.cache/flashptx. FLASHPTX_CACHE=0 in
+   * the environment turns the cache off. */
+  const char* cache_dir;
 } flashptx_options;
 
-/* Strides in elements. The head dimension is contiguous. stride * element size must be a multiple of 16
- * bytes and below 2^40; the stride of a dimension of extent 1 (or 0) is ignored. Q, K and V may repeat rows
- * (stride 0); no two rows of O may overlap. */
+/* Strides in elements. The head dimension is contiguous. stride * element size must be a multiple
+ * of 16 bytes and below 2^40; the stride of a dimension of extent 1 (or 0) is ignored. Q, K and V
+ * may repeat rows (stride 0); no two rows of O may overlap. */
 typedef struct flashptx_strides {
   int64_t batch, seq, head;
 } flashptx_strides;
@@ -71,25 +73,25 @@ typedef struct flashptx_strides {
 /* O = softmax(scale * Q K^T + mask) V, per batch and head.
  * Q: (batch, seqlen_q, heads_q, head_dim)      K: (batch, seqlen_k, heads_kv, head_dim)
  * O: (batch, seqlen_q, heads_q, head_dim_v)    V: (batch, seqlen_k, heads_kv, head_dim_v)
- * in any memory order that the strides describe. Query head h reads key head h / (heads_q / heads_kv).
- * Rows that see no key give O = 0 and LSE = -inf. */
+ * in any memory order that the strides describe. Query head h reads key head h / (heads_q /
+ * heads_kv). Rows that see no key give O = 0 and LSE = -inf. */
 typedef struct flashptx_forward_problem {
-  size_t size;             /* sizeof(flashptx_forward_problem) */
-  int32_t dtype;           /* flashptx_dtype of Q, K, V and O */
-  int32_t mask;            /* flashptx_mask */
-  int64_t batch;           /* >= 0; with batch, heads_q or seqlen_q = 0 nothing is launched */
-  int64_t heads_q;         /* a multiple of heads_kv */
+  size_t size;     /* sizeof(flashptx_forward_problem) */
+  int32_t dtype;   /* flashptx_dtype of Q, K, V and O */
+  int32_t mask;    /* flashptx_mask */
+  int64_t batch;   /* >= 0; with batch, heads_q or seqlen_q = 0 nothing is launched */
+  int64_t heads_q; /* a multiple of heads_kv */
   int64_t heads_kv;
-  int64_t seqlen_q;        /* >= 0, need not be a multiple of anything */
-  int64_t seqlen_k;        /* >= 0 */
-  int64_t head_dim;        /* of Q and K: 8, 16, 24, ... 256 */
-  int64_t head_dim_v;      /* of V and O; 0 = head_dim */
+  int64_t seqlen_q;          /* >= 0, need not be a multiple of anything */
+  int64_t seqlen_k;          /* >= 0 */
+  int64_t head_dim;          /* of Q and K: 8, 16, 24, ... 256 */
+  int64_t head_dim_v;        /* of V and O; 0 = head_dim */
   int32_t use_softmax_scale; /* 0: the scale is 1 / sqrt(head_dim); 1: softmax_scale below */
-  float softmax_scale;     /* finite and >= 0 */
+  float softmax_scale;       /* finite and >= 0 */
   flashptx_strides q, k, v, o;
-  const char* kernel;      /* NULL: chosen for you; else a kernel name such as
-                              attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn */
-  const char* ptx;         /* NULL: generated; else PTX text run in place of the named kernel's */
+  const char* kernel; /* NULL: chosen for you; else a kernel name such as
+                         attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn */
+  const char* ptx;    /* NULL: generated; else PTX text run in place of the named kernel's */
 } flashptx_forward_problem;
 
 /* "0.1.0". */
@@ -98,17 +100,18 @@ const char* flashptx_version(void);
 /* "invalid_argument" for FLASHPTX_INVALID_ARGUMENT and so on; "unknown" for anything else. */
 const char* flashptx_status_name(flashptx_status status);
 
-/* The sentence of the last failure on the calling thread: names the argument, its value and the limit.
- * "" if there was none. `context` may be NULL (after a failed flashptx_create). Valid until the calling
- * thread's next failing call; calls that succeed leave it alone. */
+/* The sentence of the last failure on the calling thread: names the argument, its value and the
+ * limit.
+ * "" if there was none. `context` may be NULL (after a failed flashptx_create). Valid until the
+ * calling thread's next failing call; calls that succeed leave it alone. */
 const char* flashptx_last_error(const flashptx_context* context);
 
-/* Opens a device. `options` may be NULL. Loads libcuda.so.1 by dlopen; needs a driver of the 525 branch
- * (CUDA 12.0) or newer. Errors: no_device, driver_too_old, invalid_argument. */
+/* Opens a device. `options` may be NULL. Loads libcuda.so.1 by dlopen; needs a driver of the 525
+ * branch (CUDA 12.0) or newer. Errors: no_device, driver_too_old, invalid_argument. */
 flashptx_status flashptx_create(const flashptx_options* options, flashptx_context** context);
 
-/* Waits for nothing: synchronise your streams first. Plans of the context must have been destroyed. NULL is
- * allowed. CUDA graphs captured from its plans must not run afterwards. */
+/* Waits for nothing: synchronise your streams first. Plans of the context must have been destroyed.
+ * NULL is allowed. CUDA graphs captured from its plans must not run afterwards. */
 void flashptx_destroy(flashptx_context* context);
 
 /* One line: device name, SMs, driver. Valid as long as the context. */
@@ -118,41 +121,43 @@ const char* flashptx_describe_device(const flashptx_context* context);
 flashptx_strides flashptx_strides_bshd(int64_t seqlen, int64_t heads, int64_t head_dim);
 flashptx_strides flashptx_strides_bhsd(int64_t seqlen, int64_t heads, int64_t head_dim);
 
-/* Checks the problem, chooses a kernel, generates and assembles it (or finds it in memory or on disk).
- * Milliseconds to seconds the first time: plan once per shape, outside any stream capture.
+/* Checks the problem, chooses a kernel, generates and assembles it (or finds it in memory or on
+ * disk). Milliseconds to seconds the first time: plan once per shape, outside any stream capture.
  * Errors: invalid_argument, unsupported, bad_ptx, driver_too_old, out_of_memory. */
-flashptx_status flashptx_plan_forward(flashptx_context* context, const flashptx_forward_problem* problem,
+flashptx_status flashptx_plan_forward(flashptx_context* context,
+                                      const flashptx_forward_problem* problem,
                                       flashptx_plan** plan);
 
-/* Which kernel, and why; grid, shared memory, registers, where the code came from. Lines of text, valid as
- * long as the plan. */
+/* Which kernel, and why; grid, shared memory, registers, where the code came from. Lines of text,
+ * valid as long as the plan. */
 const char* flashptx_plan_describe(const flashptx_plan* plan);
 
 /* The kernel's name ("" when nothing needs to be launched). Valid as long as the plan. */
 const char* flashptx_plan_kernel(const flashptx_plan* plan);
 
-/* Enqueues the kernel on `stream` and returns: no synchronisation, no allocation, capturable in a CUDA graph.
- * q, k, v, o: device pointers, multiples of 16 bytes (k and v may be NULL when seqlen_k is 0). lse: NULL, or
- * fp32 (batch, heads_q, seqlen_q) contiguous: natural logarithm of the sum of exp(scale * q.k); -inf for
- * a row without keys. Several threads may use one plan at once. The stream must belong to the
- * context's CUDA context. A failure inside the kernel shows at your next synchronisation.
- * Errors: invalid_argument, launch_failed, earlier_error. */
-flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v, void* o,
-                                 float* lse, void* stream);
+/* Enqueues the kernel on `stream` and returns: no synchronisation, no allocation, capturable in a
+ * CUDA graph. q, k, v, o: device pointers, multiples of 16 bytes (k and v may be NULL when seqlen_k
+ * is 0). lse: NULL, or fp32 (batch, heads_q, seqlen_q) contiguous: natural logarithm of the sum of
+ * exp(scale * q.k); -inf for a row without keys. Several threads may use one plan at once. The
+ * stream must belong to the context's CUDA context. A failure inside the kernel shows at your next
+ * synchronisation. Errors: invalid_argument, launch_failed, earlier_error. */
+flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v,
+                                 void* o, float* lse, void* stream);
 
 /* NULL is allowed. The kernel itself stays loaded until flashptx_destroy. */
 void flashptx_plan_destroy(flashptx_plan* plan);
 
-/* Memory of the context's device, for programs that have no other allocator (and for the emulator, whose
- * addresses only it can give). Copies are synchronous; addresses are 256-byte aligned. */
+/* Memory of the context's device, for programs that have no other allocator (and for the emulator,
+ * whose addresses only it can give). Copies are synchronous; addresses are 256-byte aligned. */
 flashptx_status flashptx_device_alloc(flashptx_context* context, size_t bytes, void** address);
 void flashptx_device_free(flashptx_context* context, void* address);
-flashptx_status flashptx_copy_to_device(flashptx_context* context, void* dst, const void* src, size_t bytes);
+flashptx_status flashptx_copy_to_device(flashptx_context* context, void* dst, const void* src,
+                                        size_t bytes);
 flashptx_status flashptx_copy_from_device(flashptx_context* context, void* dst, const void* src,
                                           size_t bytes);
 
-/* Waits for `stream`. Errors: launch_failed when one of our kernels broke the context, earlier_error
- * when somebody else's did. */
+/* Waits for `stream`. Errors: launch_failed when one of our kernels broke the context,
+ * earlier_error when somebody else's did. */
 flashptx_status flashptx_synchronize(flashptx_context* context, void* stream);
 
 #ifdef __cplusplus

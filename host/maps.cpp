@@ -31,7 +31,8 @@ Status describe_one(const ParamFact& fact, const TensorView& t, DataType dtype, 
   d->type = element_type(dtype);
   d->rank = static_cast<int>(fact.dims.size());
   d->swizzle_bytes = fact.swizzle_bytes;
-  // A dimension of extent 1 is never stepped over, whatever its stride says; give it one that TMA takes.
+  // A dimension of extent 1 is never stepped over, whatever its stride says; give it one that TMA
+  // takes.
   const std::int64_t size = element_bytes(dtype);
   const std::int64_t legal = (t.dim * size + 15) / 16 * 16;
   for (int i = 0; i < d->rank; ++i) {
@@ -40,7 +41,9 @@ Status describe_one(const ParamFact& fact, const TensorView& t, DataType dtype, 
     if (i == 0 && e.stride_elems != 1) return fail("must have head_dim innermost");
     d->dims[i] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, e.extent));
     d->box[i] = static_cast<std::uint32_t>(fact.box[i]);
-    if (i > 0) d->stride_bytes[i - 1] = static_cast<std::uint64_t>(e.extent <= 1 ? legal : e.stride_elems * size);
+    if (i > 0)
+      d->stride_bytes[i - 1] =
+          static_cast<std::uint64_t>(e.extent <= 1 ? legal : e.stride_elems * size);
   }
   return {};
 }
@@ -68,7 +71,8 @@ Status describe_maps(const ForwardProblem& p, const LaunchFacts& facts, TensorMa
                            "kernel " + facts.entry + " has no parameter '" + names[i] + "'");
     if (Status s = describe_one(*fact, views[i], p.dtype, &descs[i]); !s.ok()) return s;
     TensorMapDesc probe = descs[i];
-    probe.address = 16;  // any legal address: the others are checked now rather than at the first call
+    probe.address =
+        16;  // any legal address: the others are checked now rather than at the first call
     if (Status s = check_tensor_map(probe); !s.ok()) return s;
   }
   return {};

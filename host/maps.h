@@ -1,8 +1,8 @@
 // The tensor maps of a forward problem: which strided view, which box.
 //
-// Box, swizzle and the order of dimensions come from the kernel's own list of parameters; extents and strides
-// from the problem. Apart from the launch path because everything but the address is fixed at planning.
-// Next: host/tensor_map_check.cpp (the rules), host/attention.cpp (the user).
+// Box, swizzle and the order of dimensions come from the kernel's own list of parameters; extents
+// and strides from the problem. Apart from the launch path because everything but the address is
+// fixed at planning. Next: host/tensor_map_check.cpp (the rules), host/attention.cpp (the user).
 #pragma once
 
 #include "gen/catalog.h"
@@ -11,7 +11,8 @@
 
 namespace flashptx {
 
-// Fills descs[0..3] for Q, K, V, O, addresses left 0. `p` has passed check_problem and is not empty.
+// Fills descs[0..3] for Q, K, V, O, addresses left 0. `p` has passed check_problem and is not
+// empty.
 Status describe_maps(const ForwardProblem& p, const LaunchFacts& facts, TensorMapDesc descs[4]);
 
 }  // namespace flashptx

@@ -1,6 +1,7 @@
-// The checks of host/problem.h, in the order in which a reader of the call would make them: types, sizes,
-// head dimensions, scale, strides, total size, overlap of O. Pointers come last, at each call.
-// Next: host/tensor_map_check.cpp (the rules of TMA itself, checked once more when a map is made).
+// The checks of host/problem.h, in the order in which a reader of the call would make them: types,
+// sizes, head dimensions, scale, strides, total size, overlap of O. Pointers come last, at each
+// call. Next: host/tensor_map_check.cpp (the rules of TMA itself, checked once more when a map is
+// made).
 #include "host/problem.h"
 
 #include <algorithm>
@@ -10,8 +11,9 @@
 namespace flashptx {
 namespace {
 
-constexpr std::int64_t max_extent = (std::int64_t{1} << 31) - 1;   // TMA coordinates are signed 32 bit
-constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;   // cuTensorMapEncodeTiled
+constexpr std::int64_t max_extent =
+    (std::int64_t{1} << 31) - 1;  // TMA coordinates are signed 32 bit
+constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;  // cuTensorMapEncodeTiled
 constexpr std::int64_t max_bytes = std::int64_t{1} << 62;
 
 std::string text(std::int64_t v) { return std::to_string(v); }
@@ -23,10 +25,14 @@ Status check_extents(const ForwardProblem& p) {
   const struct {
     const char* name;
     std::int64_t value;
-  } extents[] = {{"batch", p.batch},       {"heads_q", p.heads_q},   {"heads_kv", p.heads_kv},
-                 {"seqlen_q", p.seqlen_q}, {"seqlen_k", p.seqlen_k}};
+  } extents[] = {{"batch", p.batch},
+                 {"heads_q", p.heads_q},
+                 {"heads_kv", p.heads_kv},
+                 {"seqlen_q", p.seqlen_q},
+                 {"seqlen_k", p.seqlen_k}};
   for (const auto& e : extents) {
-    if (e.value < 0) return invalid(std::string(e.name) + " is " + text(e.value) + ": must be >= 0");
+    if (e.value < 0)
+      return invalid(std::string(e.name) + " is " + text(e.value) + ": must be >= 0");
     if (e.value > max_extent)
       return unsupported(std::string(e.name) + " is " + text(e.value) + ": the limit is 2^31 - 1");
   }
@@ -57,8 +63,8 @@ Status check_scale(const ForwardProblem& p) {
   return {};
 }
 
-Status check_stride(const TensorView& t, const char* which, std::int64_t extent, std::int64_t stride,
-                    int size) {
+Status check_stride(const TensorView& t, const char* which, std::int64_t extent,
+                    std::int64_t stride, int size) {
   if (extent <= 1) return {};  // never used: replaced by a legal one
   const std::string name = std::string(t.name) + " " + which + " stride";
   if (stride < 0) return unsupported(name + " is " + text(stride) + " elements: must be >= 0");
@@ -77,7 +83,8 @@ std::int64_t saturated(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
-// Rows do not overlap if, taken by growing stride, each stride clears all that the smaller ones span.
+// Rows do not overlap if, taken by growing stride, each stride clears all that the smaller ones
+// span.
 Status check_overlap(const TensorView& t) {
   struct Dim {
     const char* name;
@@ -106,8 +113,8 @@ Status check_size(const TensorView& t, int size) {
   for (int i = 0; i < 3; ++i)
     if (extent[i] > 1) last += static_cast<__int128>(extent[i] - 1) * stride[i];
   if (last * size > max_bytes)
-    return unsupported(std::string(t.name) + " spans more than 2^62 bytes: extents (" + text(t.batch) +
-                       ", " + text(t.seq) + ", " + text(t.heads) + "), strides (" +
+    return unsupported(std::string(t.name) + " spans more than 2^62 bytes: extents (" +
+                       text(t.batch) + ", " + text(t.seq) + ", " + text(t.heads) + "), strides (" +
                        text(t.strides.batch) + ", " + text(t.strides.seq) + ", " +
                        text(t.strides.head) + ") for (batch, seq, head)");
   return {};
@@ -135,8 +142,9 @@ Strides strides_bhsd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_
 }
 
 float ForwardProblem::scale() const {
-  return std::isnan(softmax_scale) ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)))
-                                   : softmax_scale;
+  return std::isnan(softmax_scale)
+             ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)))
+             : softmax_scale;
 }
 
 TensorView view_q(const ForwardProblem& p) {
@@ -156,10 +164,14 @@ int element_bytes(DataType t) { return element_bytes(element_type(t)); }
 
 ElementType element_type(DataType t) {
   switch (t) {
-    case DataType::f16: return ElementType::f16;
-    case DataType::bf16: return ElementType::bf16;
-    case DataType::f32: return ElementType::f32;
-    default: return ElementType::u8;  // TMA has no FP8 type
+    case DataType::f16:
+      return ElementType::f16;
+    case DataType::bf16:
+      return ElementType::bf16;
+    case DataType::f32:
+      return ElementType::f32;
+    default:
+      return ElementType::u8;  // TMA has no FP8 type
   }
 }
 
@@ -180,7 +192,8 @@ Status check_problem(const ForwardProblem& p) {
   if (Status s = check_view(view_o(p), size, true); !s.ok()) return s;
   const __int128 lse_bytes = static_cast<__int128>(p.batch) * p.heads_q * p.seqlen_q * 4;
   if (lse_bytes > max_bytes)
-    return unsupported("batch * heads_q * seqlen_q is above 2^60: LSE would span more than 2^62 bytes");
+    return unsupported(
+        "batch * heads_q * seqlen_q is above 2^60: LSE would span more than 2^62 bytes");
   return {};
 }
 
@@ -189,7 +202,9 @@ Status check_pointers(const ForwardProblem& p, const ForwardPointers& at) {
     const char* name;
     std::uint64_t address;
     bool needed;
-  } tensors[] = {{"q", at.q, true}, {"k", at.k, p.seqlen_k > 0}, {"v", at.v, p.seqlen_k > 0},
+  } tensors[] = {{"q", at.q, true},
+                 {"k", at.k, p.seqlen_k > 0},
+                 {"v", at.v, p.seqlen_k > 0},
                  {"o", at.o, true}};
   for (const auto& t : tensors) {
     if (!t.needed) continue;

@@ -1,8 +1,8 @@
 // A forward problem as a caller states it, and everything that can be wrong with it.
 //
-// Checked completely before a kernel is chosen, so that neither the driver nor a kernel ever meets a value
-// that it cannot handle: each refusal names the argument, its value and the limit.
-// Next: host/attention.h (what happens to a problem that passed).
+// Checked completely before a kernel is chosen, so that neither the driver nor a kernel ever meets
+// a value that it cannot handle: each refusal names the argument, its value and the limit. Next:
+// host/attention.h (what happens to a problem that passed).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ForwardProblem {
   Mask mask = Mask::full;
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0, seqlen_q = 0, seqlen_k = 0;
   std::int64_t head_dim = 0;
-  std::int64_t head_dim_v = 0;  // 0 = head_dim
+  std::int64_t head_dim_v = 0;                                    // 0 = head_dim
   float softmax_scale = std::numeric_limits<float>::quiet_NaN();  // NaN = 1 / sqrt(head_dim)
   Strides q, k, v, o;
 

@@ -1,8 +1,9 @@
-// The table of host/select.h. Rows are tried from the top; keep the narrow ones above the wide ones.
+// The table of host/select.h. Rows are tried from the top; keep the narrow ones above the wide
+// ones.
 //
-// Starting point, to be replaced by tuned rows: 128 x 128 tiles with two consumer warpgroups up to head
-// dimension 128; 64 keys a block above, because S and O of a 64-row slice share 240 registers a thread.
-// Next: gen/kernels/attention_forward.cpp.
+// Starting point, to be replaced by tuned rows: 128 x 128 tiles with two consumer warpgroups up to
+// head dimension 128; 64 keys a block above, because S and O of a 64-row slice share 240 registers
+// a thread. Next: gen/kernels/attention_forward.cpp.
 #include "host/select.h"
 
 #include <algorithm>
@@ -39,7 +40,8 @@ std::span<const SelectRow> select_table() {
       row(128, Mask::full, plan(2, 128, false),
           "head dim <= 128: 128 x 128 tiles, two consumer warpgroups"),
       row(128, Mask::causal, plan(2, 128, true),
-          "head dim <= 128, causal: as full, tiles drawn heaviest first because they differ in length"),
+          "head dim <= 128, causal: as full, tiles drawn heaviest first because they differ in "
+          "length"),
       row(256, Mask::full, plan(2, 64, false),
           "head dim > 128: 64 keys a block, S and O share 240 registers a thread"),
       row(256, Mask::causal, plan(2, 64, true),

@@ -1,5 +1,6 @@
-// See host/sha256.h; the names follow FIPS 180-4, section 6.2. The constants are computed from their
-// definition (fractional parts of cube and square roots of the first primes) in integer arithmetic.
+// See host/sha256.h; the names follow FIPS 180-4, section 6.2. The constants are computed from
+// their definition (fractional parts of cube and square roots of the first primes) in integer
+// arithmetic.
 #include "host/sha256.h"
 
 #include <bit>
@@ -8,7 +9,8 @@
 namespace flashptx {
 namespace {
 
-// First 32 bits of the fractional part of the n-th root of p: floor(p^(1/n) * 2^32) mod 2^32, by bisection.
+// First 32 bits of the fractional part of the n-th root of p: floor(p^(1/n) * 2^32) mod 2^32, by
+// bisection.
 constexpr std::uint32_t root_fraction(std::uint64_t p, int n) {
   using u128 = unsigned __int128;
   std::uint64_t low = 0, high = std::uint64_t{32} << 32;  // the roots in question are below 32
@@ -79,11 +81,11 @@ Sha256 sha256(std::string_view data) {
   tail[rest] = 0x80;
   const std::size_t tail_bytes = rest < 56 ? 64 : 128;
   const std::uint64_t bits = std::uint64_t{data.size()} * 8;
-  for (int i = 0; i < 8; ++i)
-    tail[tail_bytes - 1 - i] = static_cast<std::uint8_t>(bits >> (8 * i));
+  for (int i = 0; i < 8; ++i) tail[tail_bytes - 1 - i] = static_cast<std::uint8_t>(bits >> (8 * i));
   for (std::size_t i = 0; i < tail_bytes; i += 64) compress(h, tail + i);
   Sha256 digest;
-  for (int i = 0; i < 32; ++i) digest[i] = static_cast<std::uint8_t>(h[i / 4] >> (24 - 8 * (i % 4)));
+  for (int i = 0; i < 32; ++i)
+    digest[i] = static_cast<std::uint8_t>(h[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
 }
 

@@ -1,4 +1,5 @@
-// SHA-256 (FIPS 180-4), for naming cached kernels by their content. Small and plain: texts are about 100 KB.
+// SHA-256 (FIPS 180-4), for naming cached kernels by their content. Small and plain: texts are
+// about 100 KB.
 #pragma once
 
 #include <array>

@@ -12,17 +12,20 @@ namespace {
 
 constexpr std::size_t log_capacity = 64 << 10;
 
-// Option arrays of cuModuleLoadDataEx and cuLinkCreate with two log buffers. The driver writes filled
-// sizes back into the value slots, so the object must outlive the call.
+// Option arrays of cuModuleLoadDataEx and cuLinkCreate with two log buffers. The driver writes
+// filled sizes back into the value slots, so the object must outlive the call.
 struct Logs {
   std::vector<char> info = std::vector<char>(log_capacity), error = std::vector<char>(log_capacity);
-  int option[5] = {driver::info_log_buffer, driver::info_log_buffer_size_bytes, driver::error_log_buffer,
-                   driver::error_log_buffer_size_bytes, driver::log_verbose};
+  int option[5] = {driver::info_log_buffer, driver::info_log_buffer_size_bytes,
+                   driver::error_log_buffer, driver::error_log_buffer_size_bytes,
+                   driver::log_verbose};
   void* value[5] = {info.data(), as_pointer(log_capacity), error.data(), as_pointer(log_capacity),
                     as_pointer(1)};
 
   static void* as_pointer(std::size_t v) { return reinterpret_cast<void*>(v); }
-  static std::string text(const std::vector<char>& b) { return {b.data(), strnlen(b.data(), b.size())}; }
+  static std::string text(const std::vector<char>& b) {
+    return {b.data(), strnlen(b.data(), b.size())};
+  }
   std::string info_text() const { return text(info); }
   std::string error_text() const { return text(error); }
 };
@@ -36,8 +39,8 @@ int version_number(const std::string& v) {  // "8.0" -> 80
 std::string dotted(int ptx) { return std::to_string(ptx / 10) + "." + std::to_string(ptx % 10); }
 
 std::string cuda_text(int driver_version, const std::string& driver_text) {
-  const std::string cuda =
-      "CUDA " + std::to_string(driver_version / 1000) + "." + std::to_string(driver_version % 1000 / 10);
+  const std::string cuda = "CUDA " + std::to_string(driver_version / 1000) + "." +
+                           std::to_string(driver_version % 1000 / 10);
   return driver_text.empty() ? "supports " + cuda : "is " + driver_text + " (" + cuda + ")";
 }
 
@@ -52,28 +55,32 @@ struct Request {
 Status version_error(const Request& r, const std::string& version) {
   const int newest = newest_ptx_of_driver(r.driver_version);
   const std::string wanted = driver_for_ptx(version_number(version));
-  return Status::error(
-      StatusCode::driver_too_old,
-      r.entry + ": PTX .version " + version + " is newer than the driver, which " +
-          cuda_text(r.driver_version, r.driver_text) + (newest ? " with PTX " + dotted(newest) : "") +
-          (wanted.empty() ? "; lower .version or install a newer driver"
-                          : "; install driver " + wanted + " or newer"));
+  return Status::error(StatusCode::driver_too_old,
+                       r.entry + ": PTX .version " + version + " is newer than the driver, which " +
+                           cuda_text(r.driver_version, r.driver_text) +
+                           (newest ? " with PTX " + dotted(newest) : "") +
+                           (wanted.empty() ? "; lower .version or install a newer driver"
+                                           : "; install driver " + wanted + " or newer"));
 }
 
 Status failure(const Request& r, driver::Result e, const std::string& error_log) {
   const std::string name = r.api.error_name(e);
   if (is_sticky(e))
-    return Status::error(StatusCode::earlier_error, "loading " + r.entry + ": " + name +
-                                                        " was left in the CUDA context by an earlier kernel");
+    return Status::error(
+        StatusCode::earlier_error,
+        "loading " + r.entry + ": " + name + " was left in the CUDA context by an earlier kernel");
   if (e == driver::out_of_memory)
     return Status::error(StatusCode::out_of_memory, "loading " + r.entry + ": " + name);
   const bool binary = is_binary(r.image);
-  if (e == driver::unsupported_ptx_version && !binary) return version_error(r, ptx_version(r.image));
+  if (e == driver::unsupported_ptx_version && !binary)
+    return version_error(r, ptx_version(r.image));
   if (e == driver::jit_compiler_not_found)
-    return Status::error(StatusCode::driver_too_old,
-                         "loading " + r.entry + ": " + name +
-                             ": libnvidia-ptxjitcompiler.so.1, part of the driver, is not installed");
-  std::string m = r.entry + ": " + (binary ? "the cubin does not load: " : "the PTX does not assemble: ") + name;
+    return Status::error(
+        StatusCode::driver_too_old,
+        "loading " + r.entry + ": " + name +
+            ": libnvidia-ptxjitcompiler.so.1, part of the driver, is not installed");
+  std::string m = r.entry + ": " +
+                  (binary ? "the cubin does not load: " : "the PTX does not assemble: ") + name;
   if (!binary) {
     if (const std::string why = explain_log(error_log, r.image); !why.empty()) m += ": " + why;
     m += "; .version " + ptx_version(r.image) + ", the driver " +
@@ -82,7 +89,8 @@ Status failure(const Request& r, driver::Result e, const std::string& error_log)
   return Status::error(StatusCode::bad_ptx, m);
 }
 
-driver::Result load_image(const DriverApi& api, const char* image, Logs* logs, driver::Module* out) {
+driver::Result load_image(const DriverApi& api, const char* image, Logs* logs,
+                          driver::Module* out) {
   return api.module_load_data_ex(out, image, 5, logs->option, logs->value);
 }
 
@@ -121,9 +129,11 @@ bool load_cubin(const Request& r, const CacheEntry& entry, Assembled* out) {
 }
 
 // From the text, remembering in `cache` what the next process should do.
-Status assemble_and_store(const Request& r, const CubinCache& cache, const Sha256& key, Assembled* out) {
+Status assemble_and_store(const Request& r, const CubinCache& cache, const Sha256& key,
+                          Assembled* out) {
   CacheEntry entry;
-  const bool linked = link(r, &entry).ok();  // a text that is wrong fails below too, with the better log
+  const bool linked =
+      link(r, &entry).ok();  // a text that is wrong fails below too, with the better log
   const bool whole = linked && count_usetmaxreg(entry.cubin) >= count_setmaxnreg(r.image);
   if (whole && load_cubin(r, entry, out)) {
     cache.put(key, entry);
@@ -147,7 +157,8 @@ Status assemble(const DriverApi& api, const std::string& image, const std::strin
   if (is_binary(image)) return load_direct(r, out);
   const std::string version = ptx_version(image);
   const int newest = newest_ptx_of_driver(driver_version);
-  if (!version.empty() && newest != 0 && version_number(version) > newest) return version_error(r, version);
+  if (!version.empty() && newest != 0 && version_number(version) > newest)
+    return version_error(r, version);
   if (cache == nullptr) return load_direct(r, out);
   const Sha256 key = CubinCache::key(image, driver_version, driver_text, "sm_90a");
   CacheEntry found;
@@ -169,13 +180,15 @@ Status assemble(const DriverApi& api, const std::string& image, const std::strin
 // ---- Parts
 
 bool is_binary(std::string_view image) {
-  return image.substr(0, 4) == "\x7f"
-                               "ELF" ||
+  return image.substr(0, 4) ==
+             "\x7f"
+             "ELF" ||
          image.substr(0, 4) == "\x50\xed\x55\xba";
 }
 
 std::string ptx_version(std::string_view text) {
-  // The first directive of a module; only comments and blanks may stand before it (PTX ISA, .version).
+  // The first directive of a module; only comments and blanks may stand before it (PTX ISA,
+  // .version).
   std::size_t at = 0;
   while (at < text.size()) {
     if (std::isspace(static_cast<unsigned char>(text[at]))) {
@@ -193,12 +206,15 @@ std::string ptx_version(std::string_view text) {
   at += 8;
   while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
   std::size_t end = at;
-  while (end < text.size() && (std::isdigit(static_cast<unsigned char>(text[end])) || text[end] == '.')) ++end;
+  while (end < text.size() &&
+         (std::isdigit(static_cast<unsigned char>(text[end])) || text[end] == '.'))
+    ++end;
   return std::string(text.substr(at, end - at));
 }
 
 namespace {
-// PTX ISA, release history: newest PTX of a CUDA version, and the driver branch of that CUDA version.
+// PTX ISA, release history: newest PTX of a CUDA version, and the driver branch of that CUDA
+// version.
 struct Release {
   int cuda, ptx;
   const char* branch;
@@ -249,7 +265,8 @@ std::string explain_log(std::string_view log, std::string_view text) {
   }
   if (line < 1 || start == std::string_view::npos || start >= text.size()) return m;
   std::string_view own = text.substr(start, text.find('\n', start) - start);
-  while (!own.empty() && std::isspace(static_cast<unsigned char>(own.front()))) own.remove_prefix(1);
+  while (!own.empty() && std::isspace(static_cast<unsigned char>(own.front())))
+    own.remove_prefix(1);
   return m + " | " + std::string(own.substr(0, 120));
 }
 
@@ -258,7 +275,9 @@ int count_setmaxnreg(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     const std::string_view code = line.substr(0, line.find("//"));
-    for (std::size_t at = 0; (at = code.find("setmaxnreg.", at)) != std::string_view::npos; at += 11) ++n;
+    for (std::size_t at = 0; (at = code.find("setmaxnreg.", at)) != std::string_view::npos;
+         at += 11)
+      ++n;
     text.remove_prefix(std::min(text.size(), line.size() + 1));
   }
   return n;
@@ -274,11 +293,13 @@ T read_at(std::string_view s, std::size_t at) {
 }  // namespace
 
 int count_usetmaxreg(std::string_view cubin) {
-  // ELF-64: section table at e_shoff (byte 40), e_shentsize (58), e_shnum (60); a section's flags at 8, offset at 24,
-  // size at 32. SHF_EXECINSTR = 4. Hopper instructions are 16 bytes, the opcode in the low 12 bits.
+  // ELF-64: section table at e_shoff (byte 40), e_shentsize (58), e_shnum (60); a section's flags
+  // at 8, offset at 24, size at 32. SHF_EXECINSTR = 4. Hopper instructions are 16 bytes, the opcode
+  // in the low 12 bits.
   constexpr std::uint64_t usetmaxreg = 0x9c8;
-  if (cubin.size() < 64 || cubin.substr(0, 4) != "\x7f"
-                                                 "ELF")
+  if (cubin.size() < 64 || cubin.substr(0, 4) !=
+                               "\x7f"
+                               "ELF")
     return -1;
   const auto table = read_at<std::uint64_t>(cubin, 40);
   const auto entry_bytes = read_at<std::uint16_t>(cubin, 58);

@@ -1,5 +1,5 @@
-// See host/driver/cubin_cache.h. File: "FPTXCUB1", key, SHA-256 of the rest, then flags, the log's length, the
-// cubin's length (little endian), log, cubin.
+// See host/driver/cubin_cache.h. File: "FPTXCUB1", key, SHA-256 of the rest, then flags, the log's
+// length, the cubin's length (little endian), log, cubin.
 #include "host/driver/cubin_cache.h"
 
 #include <fcntl.h>
@@ -82,13 +82,15 @@ std::string environment(const char* name) {
 
 Sha256 CubinCache::key(std::string_view text, int driver_version, std::string_view driver_text,
                        std::string_view arch) {
-  std::string all = "driver " + std::to_string(driver_version) + " " + std::string(driver_text) + "\n" +
-                    std::string(arch) + "\n";
+  std::string all = "driver " + std::to_string(driver_version) + " " + std::string(driver_text) +
+                    "\n" + std::string(arch) + "\n";
   all += text;
   return sha256(all);
 }
 
-std::string CubinCache::path(const Sha256& key) const { return dir_ + "/" + to_hex(key) + ".cubin"; }
+std::string CubinCache::path(const Sha256& key) const {
+  return dir_ + "/" + to_hex(key) + ".cubin";
+}
 
 bool CubinCache::get(const Sha256& key, CacheEntry* out) const {
   std::string file;

@@ -1,9 +1,10 @@
-// Assembled kernels kept on disk, one file each, named by the hash of all that decides their content.
+// Assembled kernels kept on disk, one file each, named by the hash of all that decides their
+// content.
 //
-// Several processes may share the folder: files appear by rename, so a reader sees a whole entry or none; no locks.
-// An entry carries its own key, length and hash: what is corrupt, foreign or cut short is ignored and rewritten.
-// A folder that cannot be written to is tolerated. Nothing here can make a call fail.
-// Next: host/driver/assemble.cpp (its user).
+// Several processes may share the folder: files appear by rename, so a reader sees a whole entry or
+// none; no locks. An entry carries its own key, length and hash: what is corrupt, foreign or cut
+// short is ignored and rewritten. A folder that cannot be written to is tolerated. Nothing here can
+// make a call fail. Next: host/driver/assemble.cpp (its user).
 #pragma once
 
 #include <string>
@@ -26,7 +27,8 @@ class CubinCache {
   static Sha256 key(std::string_view text, int driver_version, std::string_view driver_text,
                     std::string_view arch);
   bool get(const Sha256& key, CacheEntry* out) const;
-  bool put(const Sha256& key, const CacheEntry& entry) const;  // false: not stored, and that is all right
+  bool put(const Sha256& key,
+           const CacheEntry& entry) const;  // false: not stored, and that is all right
   void remove(const Sha256& key) const;
   std::string path(const Sha256& key) const;
   const std::string& dir() const { return dir_; }
@@ -35,7 +37,8 @@ class CubinCache {
   std::string dir_;
 };
 
-// $FLASHPTX_CACHE_DIR, $XDG_CACHE_HOME/flashptx, $HOME/.cache/flashptx; "" when FLASHPTX_CACHE=0 or none is set.
+// $FLASHPTX_CACHE_DIR, $XDG_CACHE_HOME/flashptx, $HOME/.cache/flashptx; "" when FLASHPTX_CACHE=0 or
+// none is set.
 std::string default_cache_dir();
 bool cache_disabled_by_environment();
 

@@ -47,17 +47,22 @@ std::string read_driver_text() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string word;
   for (int i = 0; i < 20 && file >> word; ++i)
-    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos)
+    if (word.find('.') != std::string::npos &&
+        word.find_first_not_of("0123456789.") == std::string::npos)
       return word;
   return "";
 }
 
 int data_type(ElementType t) {  // CUtensorMapDataType
   switch (t) {
-    case ElementType::u8: return 0;
-    case ElementType::f16: return 6;
-    case ElementType::f32: return 7;
-    case ElementType::bf16: return 9;
+    case ElementType::u8:
+      return 0;
+    case ElementType::f16:
+      return 6;
+    case ElementType::f32:
+      return 7;
+    case ElementType::bf16:
+      return 9;
   }
   return 0;
 }
@@ -66,9 +71,8 @@ int swizzle_mode(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes 
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const DriverApi& api, driver::DeviceId device, driver::Context context, bool retained,
-             const CudaOptions& options)
-      : api_(api), device_(device), context_(context), retained_(retained) {
+  CudaDevice(const DriverApi& api, const CudaTarget& target, const CudaOptions& options)
+      : api_(api), device_(target.device), context_(target.context), retained_(target.retained) {
     if (!options.cache || cache_disabled_by_environment()) return;
     const std::string dir = options.cache_dir.empty() ? default_cache_dir() : options.cache_dir;
     if (!dir.empty()) cache_.emplace(dir);
@@ -79,8 +83,8 @@ class CudaDevice final : public Device {
 
   Status read_info();
   const DeviceInfo& info() const override { return info_; }
-  Status load(const std::string& image, const std::string& entry, std::uint32_t dynamic_shared_bytes,
-              LoadedKernel** out) override;
+  Status load(const std::string& image, const std::string& entry,
+              std::uint32_t dynamic_shared_bytes, LoadedKernel** out) override;
   void unload(LoadedKernel* kernel) override;
   Status allocate(std::size_t bytes, std::uint64_t* address) override;
   void free(std::uint64_t address) override;
@@ -97,8 +101,8 @@ class CudaDevice final : public Device {
 
  private:
   Status fail(driver::Result e, const std::string& doing, bool waited = false);
-  Status measure(driver::Event from, driver::Event to, const std::function<Status()>& work, Stream stream,
-                 float* milliseconds);
+  Status measure(driver::Event from, driver::Event to, const std::function<Status()>& work,
+                 Stream stream, float* milliseconds);
   Status prepare(CudaKernel* kernel, std::uint32_t dynamic_shared_bytes);
 
   const DriverApi& api_;
@@ -111,19 +115,21 @@ class CudaDevice final : public Device {
   std::atomic<bool> launched_{false};
 };
 
-// A driver error as a Status. A sticky error comes from a kernel that ran before, never from the call that
-// reports it: ours only if the call waited for kernels and one of ours was among them.
+// A driver error as a Status. A sticky error comes from a kernel that ran before, never from the
+// call that reports it: ours only if the call waited for kernels and one of ours was among them.
 Status CudaDevice::fail(driver::Result e, const std::string& doing, bool waited) {
   const std::string name = api_.error_name(e);
   if (is_sticky(e)) {
     if (waited && launched_.exchange(false, std::memory_order_relaxed))
       return Status::error(StatusCode::launch_failed,
                            doing + ": a kernel failed with " + name + "; the CUDA context is lost");
-    return Status::error(StatusCode::earlier_error,
-                         doing + ": " + name +
-                             " was left in the CUDA context by an earlier kernel; the context is lost");
+    return Status::error(
+        StatusCode::earlier_error,
+        doing + ": " + name +
+            " was left in the CUDA context by an earlier kernel; the context is lost");
   }
-  if (e == driver::out_of_memory) return Status::error(StatusCode::out_of_memory, doing + ": " + name);
+  if (e == driver::out_of_memory)
+    return Status::error(StatusCode::out_of_memory, doing + ": " + name);
   return Status::error(StatusCode::launch_failed, doing + ": " + name);
 }
 
@@ -159,8 +165,8 @@ Status CudaDevice::load(const std::string& image, const std::string& entry,
   if (dynamic_shared_bytes > info_.shared_bytes_per_block)
     return Status::error(StatusCode::unsupported,
                          entry + " needs " + std::to_string(dynamic_shared_bytes) +
-                             " bytes of dynamic shared memory: the limit of " + info_.name + " is " +
-                             std::to_string(info_.shared_bytes_per_block));
+                             " bytes of dynamic shared memory: the limit of " + info_.name +
+                             " is " + std::to_string(info_.shared_bytes_per_block));
   Assembled assembled;
   if (Status s = assemble(api_, image, entry, cache_ ? &*cache_ : nullptr, info_.driver_version,
                           info_.driver_text, &assembled);
@@ -185,15 +191,18 @@ Status CudaDevice::prepare(CudaKernel* kernel, std::uint32_t dynamic_shared_byte
       e != driver::success)
     return Status::error(StatusCode::bad_ptx,
                          "the module has no entry '" + kernel->entry + "': " + api_.error_name(e));
-  if (const driver::Result e = api_.function_set_attribute(
-          kernel->function, driver::max_dynamic_shared_size_bytes, static_cast<int>(dynamic_shared_bytes));
+  if (const driver::Result e =
+          api_.function_set_attribute(kernel->function, driver::max_dynamic_shared_size_bytes,
+                                      static_cast<int>(dynamic_shared_bytes));
       e != driver::success)
     return fail(e, kernel->entry + ": " + std::to_string(dynamic_shared_bytes) +
                        " bytes of dynamic shared memory refused");
   int shared = 0;
-  driver::Result e = api_.function_get_attribute(&kernel->registers, driver::num_regs, kernel->function);
+  driver::Result e =
+      api_.function_get_attribute(&kernel->registers, driver::num_regs, kernel->function);
   if (e == driver::success)
-    e = api_.function_get_attribute(&kernel->local_bytes, driver::local_size_bytes, kernel->function);
+    e = api_.function_get_attribute(&kernel->local_bytes, driver::local_size_bytes,
+                                    kernel->function);
   if (e == driver::success)
     e = api_.function_get_attribute(&shared, driver::shared_size_bytes, kernel->function);
   if (e != driver::success) return fail(e, "reading the attributes of " + kernel->entry);
@@ -213,7 +222,8 @@ Status CudaDevice::allocate(std::size_t bytes, std::uint64_t* address) {
   Scope scope(api_, context_);
   driver::Result e = scope.error();
   if (e == driver::success) e = api_.mem_alloc(address, bytes == 0 ? 1 : bytes);
-  return e == driver::success ? Status{} : fail(e, "allocating " + std::to_string(bytes) + " bytes");
+  return e == driver::success ? Status{}
+                              : fail(e, "allocating " + std::to_string(bytes) + " bytes");
 }
 
 void CudaDevice::free(std::uint64_t address) {
@@ -227,8 +237,9 @@ Status CudaDevice::copy_to_device(std::uint64_t dst, const void* src, std::size_
   Scope scope(api_, context_);
   driver::Result e = scope.error();
   if (e == driver::success) e = api_.memcpy_to_device(dst, src, bytes);
-  return e == driver::success ? Status{}
-                              : fail(e, "copying " + std::to_string(bytes) + " bytes to the device");
+  return e == driver::success
+             ? Status{}
+             : fail(e, "copying " + std::to_string(bytes) + " bytes to the device");
 }
 
 Status CudaDevice::copy_from_device(void* dst, std::uint64_t src, std::size_t bytes) {
@@ -236,8 +247,9 @@ Status CudaDevice::copy_from_device(void* dst, std::uint64_t src, std::size_t by
   Scope scope(api_, context_);
   driver::Result e = scope.error();
   if (e == driver::success) e = api_.memcpy_from_device(dst, src, bytes);
-  return e == driver::success ? Status{}
-                              : fail(e, "copying " + std::to_string(bytes) + " bytes from the device", true);
+  return e == driver::success
+             ? Status{}
+             : fail(e, "copying " + std::to_string(bytes) + " bytes from the device", true);
 }
 
 Status CudaDevice::fill(std::uint64_t dst, std::uint8_t byte, std::size_t bytes, Stream stream) {
@@ -255,14 +267,16 @@ Status CudaDevice::encode(const TensorMapDesc& d, TensorMap* out) {
   constexpr int l2_promotion_256 = 3;
   driver::Result e = scope.error();
   if (e == driver::success)
-    e = api_.tensor_map_encode_tiled(out, data_type(d.type), static_cast<std::uint32_t>(d.rank),
-                                     reinterpret_cast<void*>(static_cast<std::uintptr_t>(d.address)),
-                                     d.dims, d.stride_bytes, d.box, ones, 0,
-                                     swizzle_mode(d.swizzle_bytes), l2_promotion_256, 0);
-  return e == driver::success ? Status{} : fail(e, "tensor map " + d.name + ": the driver refuses it");
+    e = api_.tensor_map_encode_tiled(
+        out, data_type(d.type), static_cast<std::uint32_t>(d.rank),
+        reinterpret_cast<void*>(static_cast<std::uintptr_t>(d.address)), d.dims, d.stride_bytes,
+        d.box, ones, 0, swizzle_mode(d.swizzle_bytes), l2_promotion_256, 0);
+  return e == driver::success ? Status{}
+                              : fail(e, "tensor map " + d.name + ": the driver refuses it");
 }
 
-Status CudaDevice::launch(LoadedKernel* kernel, const LaunchDims& d, void** params, int, Stream stream) {
+Status CudaDevice::launch(LoadedKernel* kernel, const LaunchDims& d, void** params, int,
+                          Stream stream) {
   Scope scope(api_, context_);
   driver::LaunchAttribute attributes[2] = {};
   driver::LaunchConfig config{{d.grid[0], d.grid[1], d.grid[2]},
@@ -306,8 +320,9 @@ bool CudaDevice::capturing(Stream stream) {
          api_.stream_is_capturing(stream, &status) == driver::success && status != 0;
 }
 
-Status CudaDevice::measure(driver::Event from, driver::Event to, const std::function<Status()>& work,
-                           Stream stream, float* milliseconds) {
+Status CudaDevice::measure(driver::Event from, driver::Event to,
+                           const std::function<Status()>& work, Stream stream,
+                           float* milliseconds) {
   driver::Result e = api_.event_record(from, stream);
   if (e == driver::success)
     if (Status s = work(); !s.ok()) return s;
@@ -338,106 +353,14 @@ Status CudaDevice::time(const std::function<Status()>& work, int warmup, int rep
   return s;
 }
 
-// ---- Opening
-
-bool is_hopper(const DriverApi& api, driver::DeviceId device, std::string* what) {
-  int major = 0, minor = 0;
-  char name[256] = {};
-  api.device_get_attribute(&major, driver::compute_capability_major, device);
-  api.device_get_attribute(&minor, driver::compute_capability_minor, device);
-  api.device_get_name(name, sizeof name - 1, device);
-  *what = std::string(name) + " of compute capability " + std::to_string(major) + "." +
-          std::to_string(minor);
-  return major == 9 && minor == 0;
-}
-
-Status not_hopper(const std::string& which, const std::string& what) {
-  return Status::error(StatusCode::no_device,
-                       which + " is " + what + ": the kernels are sm_90a code and run on 9.0 (Hopper) only");
-}
-
-struct Target {
-  driver::DeviceId device = 0;
-  driver::Context context = nullptr;  // null: the primary one
-};
-
-Status first_hopper(const DriverApi& api, Target* t) {
-  int count = 0;
-  const driver::Result e = api.device_get_count(&count);
-  if (e != driver::success || count == 0)
-    return Status::error(StatusCode::no_device, "the driver sees no GPU" +
-                                                    (e ? ": " + api.error_name(e) : std::string()));
-  std::string what;
-  for (int i = 0; i < count; ++i)
-    if (api.device_get(&t->device, i) == driver::success && is_hopper(api, t->device, &what)) return {};
-  return not_hopper(count == 1 ? "the only GPU" : "the last of " + std::to_string(count) + " GPUs", what);
-}
-
-Status find_target(const DriverApi& api, int ordinal, Target* t) {
-  std::string what;
-  driver::Context current = nullptr;
-  driver::DeviceId current_device = -1;
-  if (api.context_get_current(&current) != driver::success) current = nullptr;
-  if (current != nullptr && api.context_get_device(&current_device) != driver::success) current = nullptr;
-  if (ordinal < 0 && current == nullptr) return first_hopper(api, t);
-  if (ordinal < 0) {
-    *t = {current_device, current};
-    return is_hopper(api, t->device, &what) ? Status{} : not_hopper("the current CUDA context's GPU", what);
-  }
-  if (const driver::Result e = api.device_get(&t->device, ordinal); e != driver::success) {
-    int count = 0;
-    api.device_get_count(&count);
-    return Status::error(StatusCode::no_device, "ordinal is " + std::to_string(ordinal) +
-                                                    ": the driver sees " + std::to_string(count) +
-                                                    " GPUs (" + api.error_name(e) + ")");
-  }
-  if (!is_hopper(api, t->device, &what)) return not_hopper("GPU " + std::to_string(ordinal), what);
-  if (current != nullptr && current_device == t->device) t->context = current;
-  return {};
-}
-
-// Holds the primary context open for as long as we use it; a context of the caller's own making is the caller's.
-Status retain(const DriverApi& api, Target* t, bool* retained) {
-  unsigned flags = 0;
-  int active = 0;
-  *retained = false;
-  if (t->context != nullptr) {
-    if (api.primary_context_get_state(t->device, &flags, &active) != driver::success || !active) return {};
-  }
-  driver::Context primary = nullptr;
-  const driver::Result e = api.primary_context_retain(&primary, t->device);
-  if (e != driver::success)
-    return Status::error(e == driver::out_of_memory ? StatusCode::out_of_memory : StatusCode::no_device,
-                         "the GPU's primary context cannot be had: " + api.error_name(e));
-  if (t->context == nullptr) t->context = primary;
-  *retained = t->context == primary;
-  if (!*retained) api.primary_context_release(t->device);
-  return {};
-}
-
 }  // namespace
 
-Status open_cuda_device(const DriverApi& api, const CudaOptions& options, std::unique_ptr<Device>* out) {
-  Target target;
-  bool retained = false;
-  if (Status s = find_target(api, options.ordinal, &target); !s.ok()) return s;
-  if (Status s = retain(api, &target, &retained); !s.ok()) return s;
-  auto device = std::make_unique<CudaDevice>(api, target.device, target.context, retained, options);
+Status make_cuda_device(const DriverApi& api, const CudaTarget& target, const CudaOptions& options,
+                        std::unique_ptr<Device>* out) {
+  auto device = std::make_unique<CudaDevice>(api, target, options);
   if (Status s = device->read_info(); !s.ok()) return s;
   *out = std::move(device);
   return {};
-}
-
-Status open_cuda_device(const CudaOptions& options, std::unique_ptr<Device>* out) {
-  const DriverApi* api = nullptr;
-  if (Status s = load_driver(&api); !s.ok()) return s;
-  return open_cuda_device(*api, options, out);
-}
-
-Status open_cuda_device(int ordinal, std::unique_ptr<Device>* out) {
-  CudaOptions options;
-  options.ordinal = ordinal;
-  return open_cuda_device(options, out);
 }
 
 }  // namespace flashptx

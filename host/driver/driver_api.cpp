@@ -1,4 +1,5 @@
-// Finds the functions of host/driver/driver_api.h in libcuda.so.1. The only global state of the library.
+// Finds the functions of host/driver/driver_api.h in libcuda.so.1. The only global state of the
+// library.
 #include "host/driver/driver_api.h"
 
 #include <dlfcn.h>
@@ -45,8 +46,9 @@ Loaded load() {
   l.status = fill(library, &l.api);
   if (!l.status.ok()) return l;
   if (const driver::Result e = l.api.init(0); e != driver::success)
-    l.status = Status::error(StatusCode::no_device,
-                             "the NVIDIA driver does not start: cuInit gives " + l.api.error_name(e));
+    l.status =
+        Status::error(StatusCode::no_device,
+                      "the NVIDIA driver does not start: cuInit gives " + l.api.error_name(e));
   return l;
 }
 
@@ -67,8 +69,9 @@ Status load_driver(const DriverApi** out) {
 
 bool is_sticky(driver::Result e) {
   if (e == driver::ecc_uncorrectable || e == driver::nvlink_uncorrectable) return true;
-  // 700 ILLEGAL_ADDRESS, 702 LAUNCH_TIMEOUT, 709 CONTEXT_IS_DESTROYED, 710 ASSERT, 714 HARDWARE_STACK_ERROR to
-  // 719 LAUNCH_FAILED. 701 LAUNCH_OUT_OF_RESOURCES and the peer-access codes leave the context whole.
+  // 700 ILLEGAL_ADDRESS, 702 LAUNCH_TIMEOUT, 709 CONTEXT_IS_DESTROYED, 710 ASSERT, 714
+  // HARDWARE_STACK_ERROR to 719 LAUNCH_FAILED. 701 LAUNCH_OUT_OF_RESOURCES and the peer-access
+  // codes leave the context whole.
   return e == 700 || e == 702 || e == 709 || e == 710 || (e >= 714 && e <= 719);
 }
 

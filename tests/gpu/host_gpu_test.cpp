@@ -1,8 +1,9 @@
-// The runtime on a real GPU: leaks, streams, graphs, contexts, cache, errors. Skipped where no GPU opens.
+// The runtime on a real GPU: leaks, streams, graphs, contexts, cache, errors. Skipped where no GPU
+// opens.
 //
-// Numbers are chosen so that the answer is exact without a reference: with Q = 0 every visible key weighs the same,
-// so V constant gives O = that constant and LSE = ln(number of keys).
-// Next: tests/host/cuda_device_test.cpp (the same rules over a fake driver).
+// Numbers are chosen so that the answer is exact without a reference: with Q = 0 every visible key
+// weighs the same, so V constant gives O = that constant and LSE = ln(number of keys). Next:
+// tests/host/cuda_device_test.cpp (the same rules over a fake driver).
 #include <unistd.h>
 
 #include <chrono>
@@ -45,7 +46,8 @@ struct Tensors {
     rows = static_cast<std::size_t>(p.batch * p.heads_q * p.seqlen_q);
     q_elems = rows * static_cast<std::size_t>(p.head_dim);
     k_elems = static_cast<std::size_t>(p.batch * p.heads_kv * p.seqlen_k * p.head_dim);
-    for (auto [address, elems] : {std::pair{&q, q_elems}, {&k, k_elems}, {&v, k_elems}, {&o, q_elems}})
+    for (auto [address, elems] :
+         {std::pair{&q, q_elems}, {&k, k_elems}, {&v, k_elems}, {&o, q_elems}})
       REQUIRE(d.allocate(elems * 2, address).ok());
     REQUIRE(d.allocate(rows * 4, &lse).ok());
     set(q, q_elems, 0);
@@ -115,7 +117,8 @@ const ForwardProblem small = bshd(2, 4, 2, 200, 300, 128, Mask::causal);
 }  // namespace
 
 TEST_SUITE("gpu/host") {
-  TEST_CASE("10,000 launches leave the device's memory as it was and cost under 3 us of host time") {
+  TEST_CASE(
+      "10,000 launches leave the device's memory as it was and cost under 3 us of host time") {
     Gpu gpu;
     if (!gpu.device) FLASHPTX_SKIP(gpu.missing);
     Attention attention(*gpu.device);
@@ -129,7 +132,8 @@ TEST_SUITE("gpu/host") {
     for (int batch = 0; batch < 100; ++batch) {
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < 100; ++i) REQUIRE(plan->run(t.at(), nullptr).ok());
-      const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - start;
       best_us = std::min(best_us, took.count() / 100);
       REQUIRE(gpu.device->synchronize(nullptr).ok());
     }
@@ -275,16 +279,19 @@ TEST_SUITE("gpu/host") {
       const CubinCache cache(options.cache_dir);
       const std::string text = emit(plan->kernel()->config).text;
       const DeviceInfo& info = gpu.device->info();
-      REQUIRE(cache.get(CubinCache::key(text, info.driver_version, info.driver_text, "sm_90a"), &entry));
+      REQUIRE(cache.get(CubinCache::key(text, info.driver_version, info.driver_text, "sm_90a"),
+                        &entry));
       CHECK(plan->kernel()->loaded->from_cache == (round == 1 && !entry.load_text));
-      if (entry.load_text) MESSAGE("the driver's linker drops setmaxnreg: texts are loaded directly");
+      if (entry.load_text)
+        MESSAGE("the driver's linker drops setmaxnreg: texts are loaded directly");
       else CHECK(count_usetmaxreg(entry.cubin) >= count_setmaxnreg(text));
     }
     CHECK(registers[0] == registers[1]);
     CHECK(registers[0] == entry_registers);
   }
 
-  TEST_CASE("without keys O is 0 and LSE -inf; a head stride of 0 on K and V is read as broadcast") {
+  TEST_CASE(
+      "without keys O is 0 and LSE -inf; a head stride of 0 on K and V is read as broadcast") {
     Gpu gpu;
     if (!gpu.device) FLASHPTX_SKIP(gpu.missing);
     Attention attention(*gpu.device);
@@ -347,8 +354,8 @@ TEST_SUITE("gpu/host") {
     if (!gpu.device) FLASHPTX_SKIP(gpu.missing);
     char self[4096] = {};
     REQUIRE(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    const ProcessResult r =
-        shell(std::string(self) + " --no-skip -tc='child: a trap is ours once, then an earlier error'");
+    const ProcessResult r = shell(
+        std::string(self) + " --no-skip -tc='child: a trap is ours once, then an earlier error'");
     INFO(r.output);
     CHECK(r.exit_code == 0);
     CHECK(r.output.find("1 passed, 0 failed, 0 skipped") != std::string::npos);

@@ -1,4 +1,5 @@
-// Two kernels by hand, for tests of the device that need no attention: `store` writes its argument, `fault` traps.
+// Two kernels by hand, for tests of the device that need no attention: `store` writes its argument,
+// `fault` traps.
 #pragma once
 
 namespace flashptx::test {

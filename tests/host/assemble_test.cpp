@@ -28,8 +28,10 @@ TEST_SUITE("host/driver/assemble") {
 
   TEST_CASE("explains a log by its first line and the text's own") {
     const char* text = "one\n   two;\nthree";
-    CHECK(explain_log("ptxas application ptx input, line 2; fatal   : Parsing error near ';': syntax error\n",
-                      text) == "line 2: fatal : Parsing error near ';': syntax error | two;");
+    CHECK(
+        explain_log(
+            "ptxas application ptx input, line 2; fatal   : Parsing error near ';': syntax error\n",
+            text) == "line 2: fatal : Parsing error near ';': syntax error | two;");
     CHECK(explain_log("ptxas x, line 99; error : gone", text) == "line 99: error : gone");
     CHECK(explain_log("ptxas fatal : no line\nmore", text) == "ptxas fatal : no line");
     CHECK(explain_log("", text).empty());
@@ -44,9 +46,12 @@ TEST_SUITE("host/driver/assemble") {
     if (ptxas().empty()) FLASHPTX_SKIP("no ptxas: the machine code check ran on made-up code only");
     ScratchFolder folder;
     const std::string source =
-        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n.reqntid 384\n.minnctapersm 1\n{\n"
-        ".reg .pred %p;\n.reg .b32 %t;\nmov.u32 %t, %tid.x;\nsetp.lt.u32 %p, %t, 128;\n@!%p bra $CONSUMER;\n"
-        "setmaxnreg.dec.sync.aligned.u32 24;\nret;\n$CONSUMER:\nsetmaxnreg.inc.sync.aligned.u32 240;\nret;\n}\n";
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n.reqntid "
+        "384\n.minnctapersm 1\n{\n"
+        ".reg .pred %p;\n.reg .b32 %t;\nmov.u32 %t, %tid.x;\nsetp.lt.u32 %p, %t, 128;\n@!%p bra "
+        "$CONSUMER;\n"
+        "setmaxnreg.dec.sync.aligned.u32 24;\nret;\n$CONSUMER:\nsetmaxnreg.inc.sync.aligned.u32 "
+        "240;\nret;\n}\n";
     write_file(folder.path("k.ptx"), source);
     const auto assembled = [&](const std::string& flags) {
       REQUIRE(shell(ptxas() + " -arch=sm_90a " + flags + " " + folder.path("k.ptx") + " -o " +

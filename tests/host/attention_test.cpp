@@ -1,5 +1,5 @@
-// What Attention asks of a device: which kernel, grid, maps and parameters, and that nothing is asked when there is
-// nothing to do. On a fake device, so that each value can be read.
+// What Attention asks of a device: which kernel, grid, maps and parameters, and that nothing is
+// asked when there is nothing to do. On a fake device, so that each value can be read.
 #include "host/attention.h"
 
 #include <bit>
@@ -55,7 +55,8 @@ TEST_SUITE("host/attention") {
     REQUIRE(b.plan->run(at, reinterpret_cast<Stream>(7)).ok());
     REQUIRE(b.device.launches.size() == 1);
     CHECK(b.device.launches[0].stream == reinterpret_cast<Stream>(7));
-    CHECK(b.device.launches[0].param_count == static_cast<int>(b.plan->kernel()->facts.params.size()));
+    CHECK(b.device.launches[0].param_count ==
+          static_cast<int>(b.plan->kernel()->facts.params.size()));
     CHECK(b.word("q_map") == at.q);
     CHECK(b.word("k_map") == at.k);
     CHECK(b.word("v_map") == at.v);
@@ -66,7 +67,8 @@ TEST_SUITE("host/attention") {
     CHECK(b.word("heads_q") == 8);
     CHECK(b.word("heads_kv") == 2);
     CHECK(b.word("batch") == 2);
-    CHECK(b.scalar("softmax_scale_log2") == doctest::Approx(std::log2(std::exp(1.0)) / std::sqrt(128.0)));
+    CHECK(b.scalar("softmax_scale_log2") ==
+          doctest::Approx(std::log2(std::exp(1.0)) / std::sqrt(128.0)));
   }
 
   TEST_CASE("describes each tensor as a strided view with the kernel's box") {
@@ -167,7 +169,8 @@ TEST_SUITE("host/attention") {
     CHECK(plan->dims().grid[0] == 32);
     const Status s = none.plan_forward(bshd(4, 32, 8, 4096, 4096, 64), {}, &plan);
     CHECK(s.code == StatusCode::invalid_argument);
-    CHECK(s.message == "sm_margin is 132: must leave at least 1 of the device's 132 multiprocessors");
+    CHECK(s.message ==
+          "sm_margin is 132: must leave at least 1 of the device's 132 multiprocessors");
   }
 
   TEST_CASE("the sizes of bug report B34 fit one grid dimension") {
@@ -265,8 +268,8 @@ TEST_SUITE("host/attention") {
           "kernel " + name + " is for dtype bf16: the problem has f16");
     CHECK(refusal(bshd(1, 1, 1, 8, 8, 136)) ==
           "kernel " + name + " is for head_dim up to 128: the problem has 136");
-    CHECK(b.make(usual(), {"attn_fwd_nonsense", ""}).message.rfind(
-              "kernel is 'attn_fwd_nonsense': not a kernel name", 0) == 0);
+    CHECK(b.make(usual(), {"attn_fwd_nonsense", ""})
+              .message.rfind("kernel is 'attn_fwd_nonsense': not a kernel name", 0) == 0);
   }
 
   TEST_CASE("a kernel that does not load leaves nothing behind and may be tried again") {
@@ -287,7 +290,8 @@ TEST_SUITE("host/attention") {
       threads.emplace_back([&, t] {
         for (std::uint64_t i = 0; i < 500; ++i) {
           const std::uint64_t base = (t * 1000 + i % 3 + 1) << 20;
-          if (!b.plan->run({base, base + 16, base + 32, base + 48, base + 64}, nullptr).ok()) ++failures;
+          if (!b.plan->run({base, base + 16, base + 32, base + 48, base + 64}, nullptr).ok())
+            ++failures;
         }
       });
     for (auto& t : threads) t.join();
@@ -340,7 +344,8 @@ TEST_SUITE("host/arguments") {
     p.name = "moon_phase";
     facts.params.push_back(p);
     Binding binding;
-    CHECK(bind(facts, &binding).message == "kernel k has a parameter 'moon_phase' that the host does not know");
+    CHECK(bind(facts, &binding).message ==
+          "kernel k has a parameter 'moon_phase' that the host does not know");
     facts.params[0].name = "seqlen_q";
     facts.params[0].kind = ParamKind::f32;
     CHECK(bind(facts, &binding).message ==

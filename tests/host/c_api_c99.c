@@ -1,5 +1,6 @@
-/* The C API used from C99: that the header compiles there, and what each call answers. Returns 0, or the line of
- * the first answer that was wrong. The context stands on a fake device: see tests/host/c_api_test.cpp. */
+/* The C API used from C99: that the header compiles there, and what each call answers. Returns 0,
+ * or the line of the first answer that was wrong. The context stands on a fake device: see
+ * tests/host/c_api_test.cpp. */
 #include <string.h>
 
 #include "host/flashptx.h"
@@ -35,8 +36,10 @@ int c99_plans_and_runs(flashptx_context* context) {
   EXPECT(strncmp(flashptx_plan_kernel(plan), "attn_fwd_bf16_d128_causal__", 27) == 0);
   EXPECT(strstr(flashptx_plan_describe(plan), "why: ") != NULL);
   EXPECT(strstr(flashptx_plan_describe(plan), "heads 8/2, seqlen 300 x 500") != NULL);
-  EXPECT(flashptx_forward(plan, memory, memory + 16, memory + 32, memory + 48, NULL, NULL) == FLASHPTX_OK);
-  EXPECT(flashptx_forward(plan, memory, memory, memory, memory, (float*)(memory + 4), NULL) == FLASHPTX_OK);
+  EXPECT(flashptx_forward(plan, memory, memory + 16, memory + 32, memory + 48, NULL, NULL) ==
+         FLASHPTX_OK);
+  EXPECT(flashptx_forward(plan, memory, memory, memory, memory, (float*)(memory + 4), NULL) ==
+         FLASHPTX_OK);
   flashptx_plan_destroy(plan);
   flashptx_plan_destroy(NULL);
   return 0;
@@ -66,17 +69,22 @@ int c99_refusals(flashptx_context* context) {
   problem.softmax_scale = -2.0f;
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
   SAYS("softmax_scale is -2.000000: must be >= 0 and below 2.35e38");
-  problem.softmax_scale = 0.0f / (problem.softmax_scale + 2.0f); /* NaN is no default once a scale is given */
+  problem.softmax_scale =
+      0.0f / (problem.softmax_scale + 2.0f); /* NaN is no default once a scale is given */
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
   SAYS("softmax_scale is nan: must be finite and >= 0");
   problem = usual();
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_OK);
-  SAYS("softmax_scale is nan: must be finite and >= 0"); /* success leaves the last sentence alone */
-  EXPECT(flashptx_forward(plan, memory, memory + 2, memory, memory, NULL, NULL) == FLASHPTX_INVALID_ARGUMENT);
+  SAYS(
+      "softmax_scale is nan: must be finite and >= 0"); /* success leaves the last sentence alone */
+  EXPECT(flashptx_forward(plan, memory, memory + 2, memory, memory, NULL, NULL) ==
+         FLASHPTX_INVALID_ARGUMENT);
   SAYS("k is address 1048578: must be a multiple of 16 bytes");
-  EXPECT(flashptx_forward(plan, memory, memory, memory, NULL, NULL, NULL) == FLASHPTX_INVALID_ARGUMENT);
+  EXPECT(flashptx_forward(plan, memory, memory, memory, NULL, NULL, NULL) ==
+         FLASHPTX_INVALID_ARGUMENT);
   SAYS("o is a null pointer");
-  EXPECT(flashptx_forward(NULL, memory, memory, memory, memory, NULL, NULL) == FLASHPTX_INVALID_ARGUMENT);
+  EXPECT(flashptx_forward(NULL, memory, memory, memory, memory, NULL, NULL) ==
+         FLASHPTX_INVALID_ARGUMENT);
   flashptx_plan_destroy(plan);
   EXPECT(strcmp(flashptx_status_name(FLASHPTX_EARLIER_ERROR), "earlier_error") == 0);
   EXPECT(strcmp(flashptx_status_name((flashptx_status)99), "unknown") == 0);
@@ -102,7 +110,8 @@ int c99_struct_sizes(flashptx_context* context) {
   EXPECT(strstr(flashptx_last_error(context), "newer than this library (0.1.0)") != NULL);
   wide.known.size = 8;
   EXPECT(flashptx_plan_forward(context, &wide.known, &plan) == FLASHPTX_INVALID_ARGUMENT);
-  EXPECT(strstr(flashptx_last_error(context), "flashptx_forward_problem.size is 8: must be sizeof") != NULL);
+  EXPECT(strstr(flashptx_last_error(context),
+                "flashptx_forward_problem.size is 8: must be sizeof") != NULL);
   EXPECT(flashptx_create(&options, NULL) == FLASHPTX_INVALID_ARGUMENT);
   EXPECT(flashptx_create(&options, &made) == FLASHPTX_INVALID_ARGUMENT);
   SAYS("options.sm_margin is -1: must be >= 0");

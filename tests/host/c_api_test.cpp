@@ -1,4 +1,5 @@
-// Runs the C99 program of tests/host/c_api_c99.c on a fake device, and what C cannot say: sentences per thread.
+// Runs the C99 program of tests/host/c_api_c99.c on a fake device, and what C cannot say: sentences
+// per thread.
 #include <thread>
 
 #include "host/context.h"

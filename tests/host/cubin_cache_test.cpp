@@ -1,4 +1,5 @@
-// The disk cache: what was stored comes back; anything else is ignored and rewritten; many writers do no harm.
+// The disk cache: what was stored comes back; anything else is ignored and rewritten; many writers
+// do no harm.
 #include "host/driver/cubin_cache.h"
 
 #include <sys/stat.h>
@@ -146,8 +147,8 @@ TEST_SUITE("host/driver/cubin_cache") {
   }
 
   TEST_CASE("finds its folder from the environment") {
-    Environment a("FLASHPTX_CACHE", nullptr), b("FLASHPTX_CACHE_DIR", "/one"), c("XDG_CACHE_HOME", "/two"),
-        d("HOME", "/three");
+    Environment a("FLASHPTX_CACHE", nullptr), b("FLASHPTX_CACHE_DIR", "/one"),
+        c("XDG_CACHE_HOME", "/two"), d("HOME", "/three");
     CHECK(default_cache_dir() == "/one");
     {
       Environment off("FLASHPTX_CACHE", "0");

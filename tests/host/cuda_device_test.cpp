@@ -1,4 +1,5 @@
-// The CUDA device over a fake driver: which context, what each error becomes, when the cache is used.
+// The CUDA device over a fake driver: which context, what each error becomes, when the cache is
+// used.
 #include "host/driver/cuda_device.h"
 
 #include <thread>
@@ -94,13 +95,16 @@ TEST_SUITE("host/driver/cuda_device") {
     options.ordinal = 2;
     Status s = open();
     CHECK(s.code == StatusCode::no_device);
-    CHECK(s.message == "GPU 2 is NVIDIA B200 of compute capability 10.0: the kernels are sm_90a code and run on "
-                       "9.0 (Hopper) only");
+    CHECK(s.message ==
+          "GPU 2 is NVIDIA B200 of compute capability 10.0: the kernels are sm_90a code and run on "
+          "9.0 (Hopper) only");
     options.ordinal = 3;
-    CHECK(open().message == "ordinal is 3: the driver sees 3 GPUs (CUDA_ERROR_INVALID_DEVICE (101))");
+    CHECK(open().message ==
+          "ordinal is 3: the driver sees 3 GPUs (CUDA_ERROR_INVALID_DEVICE (101))");
     options.ordinal = -1;
     make_current(fake_own_context(0));
-    CHECK(open().message.rfind("the current CUDA context's GPU is NVIDIA A100 of compute capability 8.0", 0) == 0);
+    CHECK(open().message.rfind(
+              "the current CUDA context's GPU is NVIDIA A100 of compute capability 8.0", 0) == 0);
     make_current(nullptr);
     fake_driver().gpus = {};
     CHECK(open().message == "the driver sees no GPU");
@@ -110,11 +114,14 @@ TEST_SUITE("host/driver/cuda_device") {
     REQUIRE(open().ok());
     fake_driver().assemble_result = driver::invalid_ptx;
     fake_driver().error_log =
-        "ptxas application ptx input, line 4; error   : Unknown modifier '.foo'\nptxas fatal   : aborted\n";
+        "ptxas application ptx input, line 4; error   : Unknown modifier '.foo'\nptxas fatal   : "
+        "aborted\n";
     const Status s = load(text);
     CHECK(s.code == StatusCode::bad_ptx);
-    CHECK(s.message.rfind("k: the PTX does not assemble: CUDA_ERROR_INVALID_PTX (218): line 4: error : Unknown "
-                          "modifier '.foo' | wgmma.foo;; .version 8.0, the driver ", 0) == 0);
+    CHECK(s.message.rfind(
+              "k: the PTX does not assemble: CUDA_ERROR_INVALID_PTX (218): line 4: error : Unknown "
+              "modifier '.foo' | wgmma.foo;; .version 8.0, the driver ",
+              0) == 0);
     CHECK(s.message.find("CUDA 13.0") != std::string::npos);
     CHECK(fake_driver().modules == 0);
   }
@@ -126,7 +133,8 @@ TEST_SUITE("host/driver/cuda_device") {
     CHECK(s.code == StatusCode::driver_too_old);
     CHECK(s.message.rfind("k: PTX .version 8.6 is newer than the driver, which ", 0) == 0);
     CHECK(s.message.find("CUDA 12.2") != std::string::npos);
-    CHECK(s.message.find("with PTX 8.2; install driver 565 (CUDA 12.7) or newer") != std::string::npos);
+    CHECK(s.message.find("with PTX 8.2; install driver 565 (CUDA 12.7) or newer") !=
+          std::string::npos);
     CHECK(fake_driver().text_loads + fake_driver().links == 0);
     // A driver that the table does not know judges for itself.
     fake_driver().version = 13030;
@@ -181,15 +189,18 @@ TEST_SUITE("host/driver/cuda_device") {
     CHECK(shell("ls " + folder.path("cache")).exit_code != 0);
   }
 
-  TEST_CASE_FIXTURE(Fixture, "a broken context is reported as somebody's earlier error, ours once") {
+  TEST_CASE_FIXTURE(Fixture,
+                    "a broken context is reported as somebody's earlier error, ours once") {
     REQUIRE(open().ok());
     LoadedKernel* kernel = nullptr;
     REQUIRE(device->load(text, "k", 1000, &kernel).ok());
     fake_driver().next_error = 700;
     Status s = device->launch(kernel, {}, nullptr, 0, nullptr);
     CHECK(s.code == StatusCode::earlier_error);
-    CHECK(s.message == "launching k on a grid of 1: CUDA_ERROR_ILLEGAL_ADDRESS (700) was left in the CUDA context "
-                       "by an earlier kernel; the context is lost");
+    CHECK(
+        s.message ==
+        "launching k on a grid of 1: CUDA_ERROR_ILLEGAL_ADDRESS (700) was left in the CUDA context "
+        "by an earlier kernel; the context is lost");
     std::uint64_t address = 0;
     CHECK(device->allocate(16, &address).code == StatusCode::earlier_error);
     CHECK(device->synchronize(nullptr).code == StatusCode::earlier_error);  // we launched nothing
@@ -199,8 +210,9 @@ TEST_SUITE("host/driver/cuda_device") {
     fake_driver().next_error = 700;
     s = device->synchronize(nullptr);
     CHECK(s.code == StatusCode::launch_failed);
-    CHECK(s.message == "waiting for the stream: a kernel failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); the CUDA "
-                       "context is lost");
+    CHECK(s.message ==
+          "waiting for the stream: a kernel failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); the CUDA "
+          "context is lost");
     CHECK(device->synchronize(nullptr).code == StatusCode::earlier_error);
     fake_driver().next_error = 1;  // not sticky: about the call itself
     CHECK(device->launch(kernel, {}, nullptr, 0, nullptr).code == StatusCode::launch_failed);

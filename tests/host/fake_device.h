@@ -1,7 +1,7 @@
 // A Device that runs nothing and records every call, so that the host's decisions can be read.
 //
-// Addresses are invented; loading accepts anything unless told otherwise. Thread-safe as a real device is.
-// Next: tests/host/attention_test.cpp.
+// Addresses are invented; loading accepts anything unless told otherwise. Thread-safe as a real
+// device is. Next: tests/host/attention_test.cpp.
 #pragma once
 
 #include <atomic>

@@ -13,7 +13,9 @@ std::string linked;  // what the last link gave
 
 constexpr std::uintptr_t primary_base = 0x1000, own_base = 0x2000;
 
-int device_of(driver::Context c) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(c) & 0xff); }
+int device_of(driver::Context c) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(c) & 0xff);
+}
 
 driver::Result broken() { return state.next_error; }
 
@@ -33,7 +35,10 @@ void write_log(unsigned options, int* option, void** value, int which, const std
 driver::Result load(driver::Module* module, const void* image, unsigned options, int* option,
                     void** value) {
   if (broken()) return broken();
-  const bool cubin = std::memcmp(image, "\x7f" "ELF", 4) == 0;
+  const bool cubin = std::memcmp(image,
+                                 "\x7f"
+                                 "ELF",
+                                 4) == 0;
   const driver::Result e = cubin ? state.cubin_result : state.assemble_result;
   ++(cubin ? state.cubin_loads : state.text_loads);
   write_log(options, option, value, driver::error_log_buffer, cubin ? "" : state.error_log);
@@ -60,12 +65,23 @@ driver::Result error_name(driver::Result e, const char** name) {
 driver::Result attribute(int* value, int which, driver::DeviceId d) {
   const FakeGpu& g = state.gpus[static_cast<std::size_t>(d)];
   switch (which) {
-    case driver::compute_capability_major: *value = g.major; break;
-    case driver::compute_capability_minor: *value = g.minor; break;
-    case driver::multiprocessor_count: *value = 132; break;
-    case driver::max_shared_memory_per_block_optin: *value = 232448; break;
-    case driver::l2_cache_size: *value = 60 << 20; break;
-    default: return 1;
+    case driver::compute_capability_major:
+      *value = g.major;
+      break;
+    case driver::compute_capability_minor:
+      *value = g.minor;
+      break;
+    case driver::multiprocessor_count:
+      *value = 132;
+      break;
+    case driver::max_shared_memory_per_block_optin:
+      *value = 232448;
+      break;
+    case driver::l2_cache_size:
+      *value = 60 << 20;
+      break;
+    default:
+      return 1;
   }
   return driver::success;
 }
@@ -88,7 +104,8 @@ DriverApi contexts(DriverApi a) {
     --state.primary_retained;
     return driver::success;
   };
-  a.primary_context_get_state = [](driver::DeviceId, unsigned* flags, int* active) -> driver::Result {
+  a.primary_context_get_state = [](driver::DeviceId, unsigned* flags,
+                                   int* active) -> driver::Result {
     *flags = 0;
     *active = 1;
     return driver::success;
@@ -116,7 +133,9 @@ DriverApi contexts(DriverApi a) {
 
 DriverApi devices(DriverApi a) {
   a.init = [](unsigned) -> driver::Result { return driver::success; };
-  a.driver_get_version = [](int* v) -> driver::Result { return *v = state.version, driver::success; };
+  a.driver_get_version = [](int* v) -> driver::Result {
+    return *v = state.version, driver::success;
+  };
   a.get_error_name = error_name;
   a.device_get_count = [](int* n) -> driver::Result {
     *n = static_cast<int>(state.gpus.size());
@@ -127,18 +146,24 @@ DriverApi devices(DriverApi a) {
     return ordinal < static_cast<int>(state.gpus.size()) ? driver::success : 101;
   };
   a.device_get_name = [](char* name, int n, driver::DeviceId d) -> driver::Result {
-    std::strncpy(name, state.gpus[static_cast<std::size_t>(d)].name.c_str(), static_cast<std::size_t>(n));
+    std::strncpy(name, state.gpus[static_cast<std::size_t>(d)].name.c_str(),
+                 static_cast<std::size_t>(n));
     return driver::success;
   };
   a.device_get_attribute = attribute;
-  a.device_total_mem = [](std::size_t* b, driver::DeviceId) -> driver::Result { return *b = 1 << 30, 0; };
+  a.device_total_mem = [](std::size_t* b, driver::DeviceId) -> driver::Result {
+    return *b = 1 << 30, 0;
+  };
   return a;
 }
 
 DriverApi modules(DriverApi a) {
   a.module_load_data_ex = load;
-  a.module_unload = [](driver::Module) -> driver::Result { return --state.modules, driver::success; };
-  a.module_get_function = [](driver::Function* f, driver::Module, const char* name) -> driver::Result {
+  a.module_unload = [](driver::Module) -> driver::Result {
+    return --state.modules, driver::success;
+  };
+  a.module_get_function = [](driver::Function* f, driver::Module,
+                             const char* name) -> driver::Result {
     *f = reinterpret_cast<driver::Function>(0x99);
     return std::strcmp(name, "missing") == 0 ? 500 : driver::success;
   };
@@ -173,13 +198,23 @@ DriverApi the_rest(DriverApi a) {
     return bytes > (std::size_t{1} << 40) ? driver::out_of_memory : broken();
   };
   a.mem_free = [](driver::Pointer) -> driver::Result { return broken(); };
-  a.mem_get_info = [](std::size_t* f, std::size_t* t) -> driver::Result { return *f = *t = 1 << 30, 0; };
-  a.memcpy_to_device = [](driver::Pointer, const void*, std::size_t) -> driver::Result { return broken(); };
-  a.memcpy_from_device = [](void*, driver::Pointer, std::size_t) -> driver::Result { return broken(); };
-  a.memset_async = [](driver::Pointer, unsigned char, std::size_t, Stream) -> driver::Result { return broken(); };
+  a.mem_get_info = [](std::size_t* f, std::size_t* t) -> driver::Result {
+    return *f = *t = 1 << 30, 0;
+  };
+  a.memcpy_to_device = [](driver::Pointer, const void*, std::size_t) -> driver::Result {
+    return broken();
+  };
+  a.memcpy_from_device = [](void*, driver::Pointer, std::size_t) -> driver::Result {
+    return broken();
+  };
+  a.memset_async = [](driver::Pointer, unsigned char, std::size_t, Stream) -> driver::Result {
+    return broken();
+  };
   a.launch_kernel_ex = launch;
   a.stream_synchronize = [](Stream) -> driver::Result { return broken(); };
-  a.stream_is_capturing = [](Stream s, int* status) -> driver::Result { return *status = s != nullptr, 0; };
+  a.stream_is_capturing = [](Stream s, int* status) -> driver::Result {
+    return *status = s != nullptr, 0;
+  };
   a.event_create = [](driver::Event* e, unsigned) -> driver::Result {
     *e = reinterpret_cast<driver::Event>(0x33);
     return ++state.events, driver::success;
@@ -187,10 +222,12 @@ DriverApi the_rest(DriverApi a) {
   a.event_destroy = [](driver::Event) -> driver::Result { return --state.events, driver::success; };
   a.event_record = [](driver::Event, Stream) -> driver::Result { return broken(); };
   a.event_synchronize = [](driver::Event) -> driver::Result { return broken(); };
-  a.event_elapsed = [](float* ms, driver::Event, driver::Event) -> driver::Result { return *ms = 1.5f, 0; };
+  a.event_elapsed = [](float* ms, driver::Event, driver::Event) -> driver::Result {
+    return *ms = 1.5f, 0;
+  };
   a.tensor_map_encode_tiled = [](void* map, int type, std::uint32_t, void*, const std::uint64_t*,
-                                 const std::uint64_t*, const std::uint32_t*, const std::uint32_t*, int,
-                                 int swizzle, int, int) -> driver::Result {
+                                 const std::uint64_t*, const std::uint32_t*, const std::uint32_t*,
+                                 int, int swizzle, int, int) -> driver::Result {
     state.last_type = type;
     state.last_swizzle = swizzle;
     return reinterpret_cast<std::uintptr_t>(map) % 64 == 0 ? driver::success : 1;
@@ -229,7 +266,10 @@ driver::Context current_context() { return stack.empty() ? nullptr : stack.back(
 std::string fake_cubin(int usetmaxreg, int instructions) {
   const std::size_t code = 64, table = code + 16 * static_cast<std::size_t>(instructions);
   std::string s(table + 2 * 64, '\0');
-  std::memcpy(s.data(), "\x7f" "ELF", 4);
+  std::memcpy(s.data(),
+              "\x7f"
+              "ELF",
+              4);
   put<std::uint64_t>(&s, 40, table);
   put<std::uint16_t>(&s, 58, 64);
   put<std::uint16_t>(&s, 60, 2);
@@ -237,7 +277,8 @@ std::string fake_cubin(int usetmaxreg, int instructions) {
   put<std::uint64_t>(&s, table + 64 + 24, code);
   put<std::uint64_t>(&s, table + 64 + 32, table - code);
   for (int i = 0; i < instructions; ++i)
-    put<std::uint64_t>(&s, code + 16 * static_cast<std::size_t>(i), i < usetmaxreg ? 0x18000079c8 : 0x7918);
+    put<std::uint64_t>(&s, code + 16 * static_cast<std::size_t>(i),
+                       i < usetmaxreg ? 0x18000079c8 : 0x7918);
   return s;
 }
 

@@ -1,4 +1,5 @@
-// Every refusal of host/problem.cpp and host/tensor_map_check.cpp with its sentence, and the border on its good side.
+// Every refusal of host/problem.cpp and host/tensor_map_check.cpp with its sentence, and the border
+// on its good side.
 #include "host/problem.h"
 
 #include <cmath>
@@ -64,7 +65,8 @@ TEST_SUITE("host/problem") {
           "seqlen_k is 2147483648: the limit is 2^31 - 1");
     CHECK(refusal([](auto& p) { p.heads_kv = 3; }) ==
           "heads_q is 8: must be a multiple of heads_kv, which is 3");
-    CHECK(refusal([](auto& p) { p.heads_kv = 0; }) == "heads_kv is 0 while heads_q is 8: must be >= 1");
+    CHECK(refusal([](auto& p) { p.heads_kv = 0; }) ==
+          "heads_kv is 0 while heads_q is 8: must be >= 1");
     CHECK(refusal([](auto& p) { p.head_dim = 0; }) == "head_dim is 0: must be >= 1");
     CHECK(refusal([](auto& p) { p.head_dim = 20; }) ==
           "head_dim is 20: must be a multiple of 8 (TMA moves rows in units of 16 bytes)");
@@ -75,9 +77,11 @@ TEST_SUITE("host/problem") {
 
   TEST_CASE("refuses a scale that is negative, infinite or overflows in base 2") {
     CHECK(contains(refusal([](auto& p) { p.softmax_scale = -0.5f; }), "softmax_scale is -0.5"));
-    CHECK(contains(refusal([](auto& p) { p.softmax_scale = std::numeric_limits<float>::infinity(); }),
-                   "softmax_scale is inf"));
-    CHECK(contains(refusal([](auto& p) { p.softmax_scale = 3e38f; }), "must be >= 0 and below 2.35e38"));
+    CHECK(
+        contains(refusal([](auto& p) { p.softmax_scale = std::numeric_limits<float>::infinity(); }),
+                 "softmax_scale is inf"));
+    CHECK(contains(refusal([](auto& p) { p.softmax_scale = 3e38f; }),
+                   "must be >= 0 and below 2.35e38"));
     CHECK(refusal([](auto& p) { p.softmax_scale = 0; }).empty());
     CHECK(usual().scale() == static_cast<float>(1.0 / std::sqrt(128.0)));
     CHECK(bshd(1, 1, 1, 1, 1, 72).scale() == static_cast<float>(1.0 / std::sqrt(72.0)));
@@ -91,9 +95,11 @@ TEST_SUITE("host/problem") {
           "Q seq stride is 68 elements = 136 bytes: must be a multiple of 16 bytes");
     p.q.seq = 72;
     CHECK(check_problem(p).ok());
-    CHECK(refusal([](auto& p) { p.v.head = -128; }) == "V head stride is -128 elements: must be >= 0");
+    CHECK(refusal([](auto& p) { p.v.head = -128; }) ==
+          "V head stride is -128 elements: must be >= 0");
     CHECK(refusal([](auto& p) { p.k.batch = std::int64_t{1} << 39; }) ==
-          "K batch stride is 549755813888 elements: must be below 2^40 bytes = 549755813888 elements");
+          "K batch stride is 549755813888 elements: must be below 2^40 bytes = 549755813888 "
+          "elements");
     CHECK(refusal([](auto& p) { p.k.batch = (std::int64_t{1} << 39) - 8; }).empty());
   }
 
@@ -119,12 +125,14 @@ TEST_SUITE("host/problem") {
     CHECK(contains(check_problem(p).message, "Q spans more than 2^62 bytes"));
     p = bshd(INT32_MAX, INT32_MAX, 1, INT32_MAX, 0, 64);  // strides beyond 64 bits saturate
     CHECK(p.q.batch == INT64_MAX);
-    CHECK(contains(check_problem(p).message, "Q batch stride is 9223372036854775807 elements: must be below"));
+    CHECK(contains(check_problem(p).message,
+                   "Q batch stride is 9223372036854775807 elements: must be below"));
   }
 
   TEST_CASE("zero-size problems pass whatever their strides") {
-    for (auto spoil : {+[](ForwardProblem& p) { p.batch = 0; }, +[](ForwardProblem& p) { p.seqlen_q = 0; },
-                       +[](ForwardProblem& p) { p.heads_q = p.heads_kv = 0; }}) {
+    for (auto spoil :
+         {+[](ForwardProblem& p) { p.batch = 0; }, +[](ForwardProblem& p) { p.seqlen_q = 0; },
+          +[](ForwardProblem& p) { p.heads_q = p.heads_kv = 0; }}) {
       ForwardProblem p = usual();
       p.o = {0, 0, 0};
       spoil(p);
@@ -159,7 +167,8 @@ TEST_SUITE("host/tensor_map") {
     CHECK(check_tensor_map(good_map()).ok());
     CHECK(map_refusal([](auto& d) { d.box[1] = 384; }) ==
           "tensor map K: box[1] is 384, must be in 1..256");
-    CHECK(map_refusal([](auto& d) { d.box[1] = 0; }) == "tensor map K: box[1] is 0, must be in 1..256");
+    CHECK(map_refusal([](auto& d) { d.box[1] = 0; }) ==
+          "tensor map K: box[1] is 0, must be in 1..256");
     CHECK(map_refusal([](auto& d) { d.address += 2; }) ==
           "tensor map K: address is 1026, must be a multiple of 16");
     CHECK(map_refusal([](auto& d) { d.address += 8; }) ==
@@ -177,7 +186,8 @@ TEST_SUITE("host/tensor_map") {
     CHECK(map_refusal([](auto& d) { d.swizzle_bytes = 96; }) ==
           "tensor map K: swizzle_bytes is 96, must be 0, 32, 64 or 128");
     CHECK(map_refusal([](auto& d) { d.rank = 6; }) == "tensor map K: rank is 6, must be in 1..5");
-    CHECK(map_refusal([](auto& d) { d.dims[2] = 0; }) == "tensor map K: dims[2] is 0, must be in 1..2^32");
+    CHECK(map_refusal([](auto& d) { d.dims[2] = 0; }) ==
+          "tensor map K: dims[2] is 0, must be in 1..2^32");
     CHECK(map_refusal([](auto& d) { d.dims[1] = (std::uint64_t{1} << 32) + 1; }) ==
           "tensor map K: dims[1] is 4294967297, must be in 1..2^32");
   }
