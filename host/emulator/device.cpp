@@ -243,6 +243,16 @@ std::string emulator_stats(const Device& device) {
   return e ? e->stats() : "";
 }
 
+std::string emulator_limits() {
+  return "no time, caches, clocks or occupancy: %clock64 and %globaltimer count instructions\n"
+         "grids run one after the other; the clusters of one host thread too, so CTAs cannot wait for later CTAs\n"
+         "global memory is not checked for races, and fences of global memory order nothing that is not ordered already\n"
+         "a wgmma is checked for its whole warpgroup when the last of its four warps has issued it\n"
+         "inside one instruction products are summed in float64; an FP8 accumulator is narrow only on request\n"
+         "wgmma.fence repeated after a branch (ptxas C7519) and other limits of ptxas are not asked for\n"
+         "no .func calls, .local memory, textures, im2col copies, add.cc chains, st.async, red.async, mma.sync of integers below 8 bits, sparse matrices\n";
+}
+
 Status emulator_reprint(const std::string& text, const std::string& file, std::string* out) {
   try {
     *out = print_ptx(parse_ptx(text, file));

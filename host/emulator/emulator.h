@@ -13,6 +13,9 @@ namespace flashptx {
 // it is not an emulator.
 std::string emulator_stats(const Device& device);
 
+// What the emulator does not model, one line each; for --help and README.md.
+std::string emulator_limits();
+
 // Parses and prints PTX text as the emulator understands it; for tools and tests.
 Status emulator_reprint(const std::string& text, const std::string& file, std::string* out);
 

@@ -379,6 +379,7 @@ void Machine::run_warp(Warp& w, int quantum) {
     }
     check_registers(w, in, mask);
     ++steps;
+    w.executing = mask;
     Step step = in.exec(w, in, mask);
     if (step == Step::blocked) {
       if (!w.live || !choose_split(w)) return;

@@ -65,6 +65,7 @@ struct Warp {
   const char* role = "";
   int role_index = 0;
   int register_count = 0;
+  std::uint32_t executing = 0;      // lanes of the instruction that runs now
   bool wgmma_fenced = false;
   std::vector<bool> waited_once;    // by pc: this mbarrier wait has answered false once
   // wgmma of this warp's warpgroup: entries of Warpgroup seen so far

@@ -32,7 +32,7 @@ Mbarrier& Machine::mbarrier_at(Warp& w, const Instr& in, int lane, Cta& owner, s
 
 void Machine::mbarrier_arrive(Warp& w, const Instr& in, int lane, Cta& owner, Mbarrier& b, std::uint32_t count) {
   Event e{EventKind::mbarrier_arrive};
-  e.warp = &w, e.cta = &owner, e.instr = &in, e.lane = lane, e.barrier = b.address, e.value = b.phase, e.value2 = count;
+  e.warp = &w, e.cta = &owner, e.instr = &in, e.lane = lane, e.barrier = b.address, e.value = b.phase, e.value2 = count, e.lanes = w.executing;
   publish(e);
   if (count > b.pending)
     misuse(*this, w, in, lane, owner, b.address,

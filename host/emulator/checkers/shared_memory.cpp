@@ -72,7 +72,11 @@ class SharedMemoryChecker : public Checker {
       case EventKind::async_store: async_store(e); break;
       case EventKind::cp_async: cp_async(e); break;
       case EventKind::wgmma_read: wgmma_read(e); break;
-      case EventKind::barrier_arrive: release(*e.warp, named_[key(e)]); break;
+      case EventKind::warp_sync: warp_sync(*e.warp); break;
+      case EventKind::barrier_arrive:
+        warp_sync(*e.warp);
+        release(*e.warp, named_[key(e)]);
+        break;
       case EventKind::barrier_complete: {
         Barrier& b = named_[key(e)];
         b.done = b.gathering;
@@ -80,7 +84,10 @@ class SharedMemoryChecker : public Checker {
         break;
       }
       case EventKind::barrier_resume: clock(*e.warp).join(named_[key(e)].done); break;
-      case EventKind::cluster_arrive: release(*e.warp, cluster_); break;
+      case EventKind::cluster_arrive:
+        warp_sync(*e.warp);
+        release(*e.warp, cluster_);
+        break;
       case EventKind::cluster_complete:
         cluster_.done = cluster_.gathering;
         cluster_.gathering = {};
@@ -91,7 +98,7 @@ class SharedMemoryChecker : public Checker {
       case EventKind::mbarrier_arrive:
         if (Barrier* b = known(e)) {
           if (e.instr->text.rfind("cp.async.mbarrier", 0) == 0) b->gathering.grow(agents_.size()), b->gathering.seen[cp_agent(*e.warp)] = e.warp->cp_async_committed + 1;
-          else release(*e.warp, *b);
+          else release(*e.warp, *b, unsynced_lanes_[static_cast<std::size_t>(e.warp->id)] & ~e.lanes);
         }
         break;
       case EventKind::mbarrier_phase:
@@ -138,6 +145,8 @@ class SharedMemoryChecker : public Checker {
     warps_ = warps;
     clocks_.resize(warps);
     unfenced_lanes_.assign(warps, 0);
+    unsynced_lanes_.assign(warps, 0);
+    synced_.assign(warps, 0);
     for (std::size_t i = 0; i < warps; ++i) {
       clocks_[i].grow(agents_.size());
       clocks_[i].seen[i] = 1;
@@ -159,10 +168,19 @@ class SharedMemoryChecker : public Checker {
     u32& c = clock(w).seen[agent];
     c = std::max(c, to);
   }
-  void release(const Warp& w, Barrier& b) {
+  // An arrival by some lanes says nothing of what the others did since the warp last came together.
+  void release(const Warp& w, Barrier& b, u32 lanes_left_out = 0) {
     Clock& c = clock(w);
+    std::size_t self = static_cast<std::size_t>(w.id);
+    u32 now = c.seen[self];
+    if (lanes_left_out) c.seen[self] = synced_[self];
     b.gathering.join(c);
-    ++c.seen[static_cast<std::size_t>(w.id)];
+    c.seen[self] = now + 1;
+  }
+  void warp_sync(const Warp& w) {
+    std::size_t self = static_cast<std::size_t>(w.id);
+    synced_[self] = clock(w).seen[self]++;
+    unsynced_lanes_[self] = 0;
   }
   Barrier* known(const Event& e) {
     auto it = barriers_.find(key(e));
@@ -189,7 +207,7 @@ class SharedMemoryChecker : public Checker {
   }
   std::string missing(const Access& a) const {
     switch (agents_[a.agent].kind) {
-      case AgentKind::warp: return "; no barrier orders the two";
+      case AgentKind::warp: return "; no barrier orders the two (bar.warp.sync, if it is between lanes of one warp)";
       case AgentKind::wgmma: return "; its wgmma.wait_group, or a barrier after it, is missing";
       case AgentKind::bulk: return "; cp.async.bulk.wait_group.read is missing";
       case AgentKind::cp_async: return "; its cp.async.wait_group, or a barrier after it, is missing";
@@ -202,6 +220,15 @@ class SharedMemoryChecker : public Checker {
   }
 
   // ---- the rules ----
+  // Knowledge of the lane that issues a copy: of its own warp only up to the last time the warp came together.
+  const Clock& lane_clock(const Event& e) {
+    Clock& c = clock(*e.warp);
+    std::size_t self = static_cast<std::size_t>(e.warp->id);
+    if (!(unsynced_lanes_[self] & ~(1u << e.lane))) return c;
+    lane_.seen = c.seen, lane_.fenced = c.fenced;
+    lane_.seen[self] = synced_[self];
+    return lane_;
+  }
   void check_write_before(const Event& e, u32 address, const Cell& c, const Clock& k, const char* what, bool async) const {
     if (!c.write.clock) return;
     if (k.seen[c.write.agent] < c.write.clock) hazard(e, address, what, c.write, true);
@@ -250,6 +277,7 @@ class SharedMemoryChecker : public Checker {
     u16 self = static_cast<u16>(e.warp->id);
     u32 now = k.seen[self];
     if (e.write) unfenced_lanes_[self] |= e.lanes;
+    unsynced_lanes_[self] |= e.lanes;
     u32 index = ~0u, empty = 0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
     each_cell(e, [&](Cell& c, u32 address, u32 i) {
       if (e.atomic && c.write.clock && agents_[c.write.agent].kind == AgentKind::warp) {  // atomics order themselves
@@ -272,7 +300,7 @@ class SharedMemoryChecker : public Checker {
 
   void async_load(const Event& e) {
     Barrier* b = known(e);
-    Clock& k = clock(*e.warp);
+    const Clock& k = lane_clock(e);
     if (b) {
       init_ordered(e, *b);
       if (!b->init_fenced)
@@ -286,7 +314,7 @@ class SharedMemoryChecker : public Checker {
     });
   }
   void async_store(const Event& e) {
-    Clock& k = clock(*e.warp);
+    const Clock& k = lane_clock(e);
     u16 agent = bulk_agent(*e.warp);
     each_cell(e, [&](Cell& c, u32 address, u32) {
       check_write_before(e, address, c, k, "copies out", true);
@@ -355,11 +383,12 @@ class SharedMemoryChecker : public Checker {
   std::size_t warps_ = 0;
   std::vector<Agent> agents_;
   std::vector<Clock> clocks_;
-  std::vector<u32> unfenced_lanes_;
+  std::vector<u32> unfenced_lanes_;            // wrote through the generic proxy since the last fence.proxy.async
+  std::vector<u32> unsynced_lanes_, synced_;   // touched shared memory since the warp came together; clock then
   std::vector<std::vector<Cell>> cells_;
   std::map<u64, Barrier> named_, barriers_;
   Barrier cluster_;
-  Clock weakest_;
+  Clock weakest_, lane_;
 };
 
 }  // namespace
