@@ -10,12 +10,6 @@
 #include "host/context.h"
 #include "host/driver/cuda_device.h"
 
-namespace flashptx {
-// Weak while the emulator is not part of the tree.
-__attribute__((weak)) Status open_emulator(const EmulatorOptions& options,
-                                           std::unique_ptr<Device>* out);
-}  // namespace flashptx
-
 namespace {
 
 using flashptx::Status;
@@ -77,12 +71,6 @@ Status read_struct(const T* given, const char* name, std::size_t least, T* out) 
   return {};
 }
 
-Status open_emulator(std::unique_ptr<flashptx::Device>* out) {
-  if (flashptx::open_emulator == nullptr)
-    return Status::error(StatusCode::no_device, "this library was built without the emulator");
-  return flashptx::open_emulator({}, out);
-}
-
 Status open_device(const flashptx_options& o, std::unique_ptr<flashptx::Device>* out) {
   flashptx::CudaOptions cuda;
   cuda.ordinal = o.use_ordinal ? o.ordinal : -1;
@@ -92,7 +80,7 @@ Status open_device(const flashptx_options& o, std::unique_ptr<flashptx::Device>*
     case FLASHPTX_DEVICE_CUDA:
       return flashptx::open_cuda_device(cuda, out);
     case FLASHPTX_DEVICE_EMULATOR:
-      return open_emulator(out);
+      return flashptx::open_emulator({}, out);
     case FLASHPTX_DEVICE_AUTO:
       break;
     default:
@@ -101,7 +89,7 @@ Status open_device(const flashptx_options& o, std::unique_ptr<flashptx::Device>*
   }
   Status no_gpu = flashptx::open_cuda_device(cuda, out);
   if (no_gpu.ok() || no_gpu.code != StatusCode::no_device || o.use_ordinal) return no_gpu;
-  return open_emulator(out).ok() ? Status{} : no_gpu;
+  return flashptx::open_emulator({}, out).ok() ? Status{} : no_gpu;
 }
 
 Status check_options(const flashptx_options& o) {

@@ -41,7 +41,7 @@ typedef enum flashptx_dtype { FLASHPTX_F16 = 0, FLASHPTX_BF16 = 1 } flashptx_dty
 typedef enum flashptx_mask { FLASHPTX_MASK_FULL = 0, FLASHPTX_MASK_CAUSAL = 1 } flashptx_mask;
 
 typedef enum flashptx_device_kind {
-  FLASHPTX_DEVICE_AUTO = 0, /* a Hopper GPU if there is one, else the emulator if it was built in */
+  FLASHPTX_DEVICE_AUTO = 0, /* a Hopper GPU if there is one, else the emulator */
   FLASHPTX_DEVICE_CUDA = 1,
   FLASHPTX_DEVICE_EMULATOR = 2 /* pointers are then emulated addresses: use flashptx_device_alloc */
 } flashptx_device_kind;
