@@ -1,5 +1,6 @@
-// Tree to program. Each group of instructions (ops_*.cpp) registers, for its opcodes, a function that reads
-// qualifiers and operands and picks the routine that runs it; whatever it does not take is refused by name.
+// Tree to program. Each group of instructions (ops_*.cpp) registers, for its opcodes, a function
+// that reads qualifiers and operands and picks the routine that runs it; whatever it does not take
+// is refused by name.
 //
 // Next: ops_integer.cpp for the smallest example.
 #pragma once
@@ -16,27 +17,31 @@
 namespace flashptx::emulator {
 
 // Finds or makes room for .global variables: returns the device address.
-using GlobalAllocator = std::function<std::uint64_t(const AstVariable&, std::size_t bytes, const std::vector<std::uint8_t>& init)>;
+using GlobalAllocator = std::function<std::uint64_t(const AstVariable&, std::size_t bytes,
+                                                    const std::vector<std::uint8_t>& init)>;
 
-Program decode_program(const AstModule& module, const std::string& entry, const GlobalAllocator& globals);
+Program decode_program(const AstModule& module, const std::string& entry,
+                       const GlobalAllocator& globals);
 
 class Decoder;
 
 // One instruction being decoded.
 class OpDecoder {
  public:
-  OpDecoder(Decoder& decoder, const AstInstruction& ast, Instr& in) : in(in), ast(ast), decoder_(decoder) {}
+  OpDecoder(Decoder& decoder, const AstInstruction& ast, Instr& in)
+      : in(in), ast(ast), decoder_(decoder) {}
 
   Instr& in;
   const AstInstruction& ast;
 
-  bool take(const char* qualifier);                       // anywhere among those not yet taken
-  std::string take_one_of(std::initializer_list<const char*> choices, const char* what);  // "" never returned
+  bool take(const char* qualifier);  // anywhere among those not yet taken
+  std::string take_one_of(std::initializer_list<const char*> choices,
+                          const char* what);  // "" never returned
   std::string take_optional(std::initializer_list<const char*> choices);
-  const std::string& peek_qualifier() const;              // first not taken, or ""
-  Type take_type(std::initializer_list<Type> allowed);    // first type among the remaining qualifiers
+  const std::string& peek_qualifier() const;            // first not taken, or ""
+  Type take_type(std::initializer_list<Type> allowed);  // first type among the remaining qualifiers
   void ignore(std::initializer_list<const char*> qualifiers);  // hints that change nothing here
-  void finish();                                          // refuses what was not taken
+  void finish();                                               // refuses what was not taken
 
   int operands() const { return static_cast<int>(ast.operands.size()); }
   const AstOperand& operand(int i) const;
@@ -52,7 +57,8 @@ class OpDecoder {
   std::uint64_t need_immediate(int i, const char* what) const;
   // [base+offset] into in.a / in.offset or the given operand.
   void address(const AstOperand& o, Space space, Operand* base, std::int64_t* offset);
-  Space take_space(std::initializer_list<const char*> allowed);  // .shared::cta, .global, ... or generic
+  Space take_space(
+      std::initializer_list<const char*> allowed);  // .shared::cta, .global, ... or generic
   std::uint32_t label(int i);
   [[noreturn]] void fail(const std::string& what) const;
   [[noreturn]] void fail_at(const AstOperand& o, const std::string& what) const;

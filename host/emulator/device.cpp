@@ -1,8 +1,8 @@
 // The emulator behind host/device.h: memory, modules, and grids spread over host threads.
 //
-// A launch runs at once and to its end. Clusters run in order on as many threads as there are cores; a kernel that
-// hands out work by global atomics runs on one, so that a seed repeats exactly.
-// Next: machine.h.
+// A launch runs at once and to its end. Clusters run in order on as many threads as there are
+// cores; a kernel that hands out work by global atomics runs on one, so that a seed repeats
+// exactly. Next: machine.h.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,26 +26,41 @@ struct EmulatorKernel : LoadedKernel {
 };
 
 Status check_launch(const Program& p, const LaunchDims& d, std::uint32_t limit) {
-  auto error = [&](const std::string& what) { return Status::error(StatusCode::invalid_argument, p.entry + ": " + what); };
-  auto text = [](const std::uint32_t (&v)[3]) { return std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]); };
+  auto error = [&](const std::string& what) {
+    return Status::error(StatusCode::invalid_argument, p.entry + ": " + what);
+  };
+  auto text = [](const std::uint32_t(&v)[3]) {
+    return std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]);
+  };
   std::uint64_t threads = 1, cluster = 1;
   for (int i = 0; i < 3; ++i) {
-    if (!d.grid[i] || !d.block[i] || !d.cluster[i]) return error("grid, block and cluster dimensions must be at least 1");
-    if (i > 0 && d.grid[i] > 65535) return error("grid dimension " + std::to_string(d.grid[i]) + " in y or z is above 65535");
-    if (d.grid[i] % d.cluster[i]) return error("the cluster " + text(d.cluster) + " does not divide the grid " + text(d.grid));
-    if (p.kernel.reqntid[0] && p.kernel.reqntid[i] != d.block[i]) return error("block " + text(d.block) + " differs from .reqntid " + text(p.kernel.reqntid));
+    if (!d.grid[i] || !d.block[i] || !d.cluster[i])
+      return error("grid, block and cluster dimensions must be at least 1");
+    if (i > 0 && d.grid[i] > 65535)
+      return error("grid dimension " + std::to_string(d.grid[i]) + " in y or z is above 65535");
+    if (d.grid[i] % d.cluster[i])
+      return error("the cluster " + text(d.cluster) + " does not divide the grid " + text(d.grid));
+    if (p.kernel.reqntid[0] && p.kernel.reqntid[i] != d.block[i])
+      return error("block " + text(d.block) + " differs from .reqntid " + text(p.kernel.reqntid));
     if (p.kernel.reqnctapercluster[0] && p.kernel.reqnctapercluster[i] != d.cluster[i])
-      return error("cluster " + text(d.cluster) + " differs from .reqnctapercluster " + text(p.kernel.reqnctapercluster));
+      return error("cluster " + text(d.cluster) + " differs from .reqnctapercluster " +
+                   text(p.kernel.reqnctapercluster));
     threads *= d.block[i];
     cluster *= d.cluster[i];
   }
-  if (threads > 1024) return error("block of " + std::to_string(threads) + " threads is above 1024");
-  if (p.kernel.maxntid[0] && threads > std::uint64_t{p.kernel.maxntid[0]} * std::max(1u, p.kernel.maxntid[1]) * std::max(1u, p.kernel.maxntid[2]))
+  if (threads > 1024)
+    return error("block of " + std::to_string(threads) + " threads is above 1024");
+  if (p.kernel.maxntid[0] && threads > std::uint64_t{p.kernel.maxntid[0]} *
+                                           std::max(1u, p.kernel.maxntid[1]) *
+                                           std::max(1u, p.kernel.maxntid[2]))
     return error("block of " + std::to_string(threads) + " threads is above .maxntid");
   if (cluster > 8) return error("cluster of " + std::to_string(cluster) + " CTAs is above 8");
-  if (d.shared_bytes > limit) return error("dynamic shared memory of " + std::to_string(d.shared_bytes) + " bytes is above the " + std::to_string(limit) + " given to load()");
+  if (d.shared_bytes > limit)
+    return error("dynamic shared memory of " + std::to_string(d.shared_bytes) +
+                 " bytes is above the " + std::to_string(limit) + " given to load()");
   if (std::uint64_t{p.static_shared_bytes} + d.shared_bytes > shared_limit)
-    return error("shared memory of " + std::to_string(p.static_shared_bytes + d.shared_bytes) + " bytes is above " + std::to_string(shared_limit));
+    return error("shared memory of " + std::to_string(p.static_shared_bytes + d.shared_bytes) +
+                 " bytes is above " + std::to_string(shared_limit));
   return {};
 }
 
@@ -63,25 +78,34 @@ class EmulatorDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
 
-  Status load(const std::string& image, const std::string& entry, std::uint32_t dynamic, LoadedKernel** out) override {
+  Status load(const std::string& image, const std::string& entry, std::uint32_t dynamic,
+              LoadedKernel** out) override {
     *out = nullptr;
     try {
       AstModule module = parse_ptx(image, entry.empty() ? "ptx" : entry + ".ptx");
-      std::string name = entry.empty() && module.kernels.size() == 1 ? module.kernels[0].name : entry;
+      std::string name =
+          entry.empty() && module.kernels.size() == 1 ? module.kernels[0].name : entry;
       auto kernel = std::make_unique<EmulatorKernel>();
-      kernel->program = decode_program(module, name, [&](const AstVariable&, std::size_t bytes, const std::vector<std::uint8_t>& init) {
-        std::uint64_t address = memory_.allocate(bytes);
-        if (bytes) std::copy(init.begin(), init.end(), memory_.at(address, bytes, true));
-        return address;
-      });
+      kernel->program = decode_program(
+          module, name,
+          [&](const AstVariable&, std::size_t bytes, const std::vector<std::uint8_t>& init) {
+            std::uint64_t address = memory_.allocate(bytes);
+            if (bytes) std::copy(init.begin(), init.end(), memory_.at(address, bytes, true));
+            return address;
+          });
       kernel->entry = name;
       kernel->dynamic_limit = dynamic;
       kernel->shared_bytes = kernel->program.static_shared_bytes;
       const auto& k = kernel->program.kernel;
-      kernel->registers = k.reqntid[0] ? kernel->program.entry_registers(static_cast<int>(k.reqntid[0] * k.reqntid[1] * k.reqntid[2])) : 0;
+      kernel->registers = k.reqntid[0] ? kernel->program.entry_registers(static_cast<int>(
+                                             k.reqntid[0] * k.reqntid[1] * k.reqntid[2]))
+                                       : 0;
       if (kernel->program.static_shared_bytes + std::uint64_t{dynamic} > shared_limit)
-        return Status::error(StatusCode::invalid_argument, name + ": static and dynamic shared memory of " +
-                                                               std::to_string(kernel->program.static_shared_bytes + std::uint64_t{dynamic}) + " bytes is above " + std::to_string(shared_limit));
+        return Status::error(
+            StatusCode::invalid_argument,
+            name + ": static and dynamic shared memory of " +
+                std::to_string(kernel->program.static_shared_bytes + std::uint64_t{dynamic}) +
+                " bytes is above " + std::to_string(shared_limit));
       *out = kernel.get();
       std::lock_guard lock(mutex_);
       kernels_.push_back(std::move(kernel));
@@ -97,9 +121,13 @@ class EmulatorDevice : public Device {
 
   Status allocate(std::size_t bytes, std::uint64_t* address) override {
     std::lock_guard lock(mutex_);
-    if (bytes > info_.memory_bytes - memory_.used()) return Status::error(StatusCode::out_of_memory, "the emulator has no " + std::to_string(bytes) + " bytes left");
+    if (bytes > info_.memory_bytes - memory_.used())
+      return Status::error(StatusCode::out_of_memory,
+                           "the emulator has no " + std::to_string(bytes) + " bytes left");
     *address = memory_.allocate(bytes);
-    return *address ? Status{} : Status::error(StatusCode::out_of_memory, "the host has no " + std::to_string(bytes) + " bytes left");
+    return *address ? Status{}
+                    : Status::error(StatusCode::out_of_memory,
+                                    "the host has no " + std::to_string(bytes) + " bytes left");
   }
   void free(std::uint64_t address) override {
     std::lock_guard lock(mutex_);
@@ -129,11 +157,14 @@ class EmulatorDevice : public Device {
     return {};
   }
 
-  Status launch(LoadedKernel* kernel, const LaunchDims& dims, void** params, int count, Stream) override {
+  Status launch(LoadedKernel* kernel, const LaunchDims& dims, void** params, int count,
+                Stream) override {
     auto* k = static_cast<EmulatorKernel*>(kernel);
     if (Status s = check_launch(k->program, dims, k->dynamic_limit); !s.ok()) return s;
     if (count != static_cast<int>(k->program.params.size()))
-      return Status::error(StatusCode::invalid_argument, k->entry + ": has " + std::to_string(k->program.params.size()) + " parameters, got " + std::to_string(count));
+      return Status::error(StatusCode::invalid_argument,
+                           k->entry + ": has " + std::to_string(k->program.params.size()) +
+                               " parameters, got " + std::to_string(count));
     GridInfo grid;
     grid.program = &k->program;
     grid.dims = dims;
@@ -156,14 +187,18 @@ class EmulatorDevice : public Device {
 
  private:
   static Status outside(std::uint64_t address, std::size_t bytes) {
-    return Status::error(StatusCode::invalid_argument, std::string("[") + std::to_string(address) + ", +" + std::to_string(bytes) + ") is not inside one allocation of this device");
+    return Status::error(StatusCode::invalid_argument,
+                         std::string("[") + std::to_string(address) + ", +" +
+                             std::to_string(bytes) +
+                             ") is not inside one allocation of this device");
   }
 
   Status run(const GridInfo& grid) {
     std::uint32_t clusters[3];
     for (int i = 0; i < 3; ++i) clusters[i] = grid.dims.grid[i] / grid.dims.cluster[i];
     std::uint64_t total = std::uint64_t{clusters[0]} * clusters[1] * clusters[2];
-    unsigned threads = options_.threads > 0 ? static_cast<unsigned>(options_.threads) : std::max(1u, std::thread::hardware_concurrency());
+    unsigned threads = options_.threads > 0 ? static_cast<unsigned>(options_.threads)
+                                            : std::max(1u, std::thread::hardware_concurrency());
     threads = static_cast<unsigned>(std::min<std::uint64_t>(threads, total));
     if (grid.program->uses_global_atomics) threads = 1;
     std::atomic<std::uint64_t> next{0}, done{0};
@@ -181,7 +216,8 @@ class EmulatorDevice : public Device {
       for (;;) {
         std::uint64_t at = next++;
         if (at >= total || stop) break;
-        std::uint32_t id[3] = {static_cast<std::uint32_t>(at % clusters[0]), static_cast<std::uint32_t>(at / clusters[0] % clusters[1]),
+        std::uint32_t id[3] = {static_cast<std::uint32_t>(at % clusters[0]),
+                               static_cast<std::uint32_t>(at / clusters[0] % clusters[1]),
                                static_cast<std::uint32_t>(at / clusters[0] / clusters[1])};
         std::vector<std::unique_ptr<Observer>> checkers;
         if (options_.check_hazards) checkers = make_checkers(*grid.program);
@@ -199,13 +235,16 @@ class EmulatorDevice : public Device {
         auto now = std::chrono::steady_clock::now();
         if (main_thread && options_.progress && now - last > std::chrono::seconds(1)) {
           last = now;
-          options_.progress(grid.program->entry + ": " + std::to_string(done.load()) + " of " + std::to_string(total) + " clusters");
+          options_.progress(grid.program->entry + ": " + std::to_string(done.load()) + " of " +
+                            std::to_string(total) + " clusters");
         }
       }
       std::lock_guard lock(mutex);
       for (int r = 0; r < 3; ++r)
-        for (std::size_t i = 0; i < sum.executed[r].size(); ++i) sum.executed[r][i] += counters.executed[r][i];
-      for (std::size_t i = 0; i < sum.conflicts.size(); ++i) sum.conflicts[i] += counters.conflicts[i];
+        for (std::size_t i = 0; i < sum.executed[r].size(); ++i)
+          sum.executed[r][i] += counters.executed[r][i];
+      for (std::size_t i = 0; i < sum.conflicts.size(); ++i)
+        sum.conflicts[i] += counters.conflicts[i];
     };
     std::vector<std::thread> pool;
     for (unsigned t = 1; t < threads; ++t) pool.emplace_back(work, false);
@@ -213,7 +252,12 @@ class EmulatorDevice : public Device {
     for (auto& t : pool) t.join();
     stats_ = describe_counters(*grid.program, sum);
     if (stop)
-      return Status::error(StatusCode::launch_failed, fault + (options_.seed ? "\n(seed " + std::to_string(options_.seed) + ", adversary level " + std::to_string(options_.adversary_level) + ")" : ""));
+      return Status::error(
+          StatusCode::launch_failed,
+          fault + (options_.seed
+                       ? "\n(seed " + std::to_string(options_.seed) + ", adversary level " +
+                             std::to_string(options_.adversary_level) + ")"
+                       : ""));
     return {};
   }
   static Counters sum_shape(const GridInfo& grid) {
@@ -245,12 +289,18 @@ std::string emulator_stats(const Device& device) {
 
 std::string emulator_limits() {
   return "no time, caches, clocks or occupancy: %clock64 and %globaltimer count instructions\n"
-         "grids run one after the other; the clusters of one host thread too, so CTAs cannot wait for later CTAs\n"
-         "global memory is not checked for races, and fences of global memory order nothing that is not ordered already\n"
-         "a wgmma is checked for its whole warpgroup when the last of its four warps has issued it\n"
-         "inside one instruction products are summed in float64; an FP8 accumulator is narrow only on request\n"
-         "wgmma.fence repeated after a branch (ptxas C7519) and other limits of ptxas are not asked for\n"
-         "no .func calls, .local memory, textures, im2col copies, add.cc chains, st.async, red.async, mma.sync of integers below 8 bits, sparse matrices\n";
+         "grids run one after the other; the clusters of one host thread too, so CTAs cannot wait "
+         "for later CTAs\n"
+         "global memory is not checked for races, and fences of global memory order nothing that "
+         "is not ordered already\n"
+         "a wgmma is checked for its whole warpgroup when the last of its four warps has issued "
+         "it\n"
+         "inside one instruction products are summed in float64; an FP8 accumulator is narrow only "
+         "on request\n"
+         "wgmma.fence repeated after a branch (ptxas C7519) and other limits of ptxas are not "
+         "asked for\n"
+         "no .func calls, .local memory, textures, im2col copies, add.cc chains, st.async, "
+         "red.async, mma.sync of integers below 8 bits, sparse matrices\n";
 }
 
 Status emulator_reprint(const std::string& text, const std::string& file, std::string* out) {

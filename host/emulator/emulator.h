@@ -9,8 +9,8 @@
 
 namespace flashptx {
 
-// Text of --stats: instructions by role and kind, loops, bank conflicts of the last launch of `device`, or "" when
-// it is not an emulator.
+// Text of --stats: instructions by role and kind, loops, bank conflicts of the last launch of
+// `device`, or "" when it is not an emulator.
 std::string emulator_stats(const Device& device);
 
 // What the emulator does not model, one line each; for --help and README.md.

@@ -1,7 +1,8 @@
-// What the machine tells the world: one Event for each thing that a checker, a counter or a trace may care about.
+// What the machine tells the world: one Event for each thing that a checker, a counter or a trace
+// may care about.
 //
-// The machine publishes and knows no subscriber. A subscriber that finds a hazard throws Fault; the sentence is
-// the launch's error. Next: checkers/ for the subscribers, machine.h for the publisher.
+// The machine publishes and knows no subscriber. A subscriber that finds a hazard throws Fault; the
+// sentence is the launch's error. Next: checkers/ for the subscribers, machine.h for the publisher.
 #pragma once
 
 #include <cstdint>
@@ -24,35 +25,57 @@ struct Fault : std::runtime_error {
 
 enum class EventKind : std::uint8_t {
   // registers
-  read_undefined,       // reg, lanes: read before any write
-  touch_in_flight,      // reg, lanes, write; value: 1 accumulator, 2 A operand; value2: sequence number of the wgmma
+  read_undefined,   // reg, lanes: read before any write
+  touch_in_flight,  // reg, lanes, write; value: 1 accumulator, 2 A operand; value2: sequence number
+                    // of the wgmma
   // shared memory; addresses[count] of `bytes` each, in the memory of `cta`
-  shared_access,        // generic proxy, by warp: write, atomic
-  async_load,           // TMA or bulk copy into cta's memory: barrier, value = phase it must complete, barrier_cta
-  async_store,          // TMA or bulk copy out of it: lane, value = bulk group of that thread
-  cp_async,             // cp.async into it: value = cp.async group of the warp
-  wgmma_read,           // by a warpgroup (warp = its first): value = group; flag: A, whose rows belong to one warp each
+  shared_access,  // generic proxy, by warp: write, atomic
+  async_load,     // TMA or bulk copy into cta's memory: barrier, value = phase it must complete,
+                  // barrier_cta
+  async_store,    // TMA or bulk copy out of it: lane, value = bulk group of that thread
+  cp_async,       // cp.async into it: value = cp.async group of the warp
+  wgmma_read,     // by a warpgroup (warp = its first): value = group; flag: A, whose rows belong to
+                  // one warp each
   // named barriers (barrier = id, count = threads, flag = waits too)
-  barrier_arrive, barrier_complete, barrier_resume,
-  cluster_arrive, cluster_complete, cluster_resume,
+  barrier_arrive,
+  barrier_complete,
+  barrier_resume,
+  cluster_arrive,
+  cluster_complete,
+  cluster_resume,
   warp_sync,
   // mbarriers (cta owns it, barrier = address, value = phase number)
-  mbarrier_init, mbarrier_invalidate, mbarrier_arrive, mbarrier_expect, mbarrier_complete_tx, mbarrier_phase,
-  mbarrier_waited,      // a wait returned true: value = phase that had completed
-  mbarrier_blocked,     // a wait went to sleep: value = parity wanted
-  mbarrier_misuse,      // text says what
+  mbarrier_init,
+  mbarrier_invalidate,
+  mbarrier_arrive,
+  mbarrier_expect,
+  mbarrier_complete_tx,
+  mbarrier_phase,
+  mbarrier_waited,   // a wait returned true: value = phase that had completed
+  mbarrier_blocked,  // a wait went to sleep: value = parity wanted
+  mbarrier_misuse,   // text says what
   // asynchronous copies
-  async_landed,         // a load's bytes and signal are there: value = phase then, value2 = phase at issue
-  bulk_commit, bulk_waited,       // lane, value: groups complete; flag: .read
-  cp_async_commit, cp_async_waited, cp_async_arrive,
+  async_landed,  // a load's bytes and signal are there: value = phase then, value2 = phase at issue
+  bulk_commit,
+  bulk_waited,  // lane, value: groups complete; flag: .read
+  cp_async_commit,
+  cp_async_waited,
+  cp_async_arrive,
   // wgmma
-  wgmma_fence, wgmma_issue, wgmma_unfenced, wgmma_commit, wgmma_waited, wgmma_mismatch,
+  wgmma_fence,
+  wgmma_issue,
+  wgmma_unfenced,
+  wgmma_commit,
+  wgmma_waited,
+  wgmma_mismatch,
   // fences and the rest
-  fence_proxy_async, fence_mbarrier_init,
-  setmaxnreg,           // value = registers wanted; flag: inc
-  divergent_aligned,    // lanes executed it, value = lanes that did not
-  warp_exit, cta_exit,
-  bad_address,          // text says what
+  fence_proxy_async,
+  fence_mbarrier_init,
+  setmaxnreg,         // value = registers wanted; flag: inc
+  divergent_aligned,  // lanes executed it, value = lanes that did not
+  warp_exit,
+  cta_exit,
+  bad_address,  // text says what
   deadlock,
 };
 

@@ -1,7 +1,9 @@
-// Device memory of the emulator: allocations at made-up addresses with gaps between them, bounds checked.
+// Device memory of the emulator: allocations at made-up addresses with gaps between them, bounds
+// checked.
 //
-// Addresses are given out in order from a fixed base, so that a run repeats exactly. Gaps of at least a page
-// make an access beyond an allocation's end fall into nothing. Next: tensor_map.h, which reads through this.
+// Addresses are given out in order from a fixed base, so that a run repeats exactly. Gaps of at
+// least a page make an access beyond an allocation's end fall into nothing. Next: tensor_map.h,
+// which reads through this.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// Loops over 32 lanes, written so that the compiler vectorises them: compute all lanes into a local array, then
-// copy or blend under the mask. A lane that is off computes rubbish that is thrown away, so an operation given
-// here must be defined for every input. Next: ops_integer.cpp.
+// Loops over 32 lanes, written so that the compiler vectorises them: compute all lanes into a local
+// array, then copy or blend under the mask. A lane that is off computes rubbish that is thrown
+// away, so an operation given here must be defined for every input. Next: ops_integer.cpp.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,8 @@
 
 namespace flashptx::emulator {
 
-// 32 values of T read from register lanes: 8-byte types from 8-byte lanes, the rest from 4-byte lanes.
+// 32 values of T read from register lanes: 8-byte types from 8-byte lanes, the rest from 4-byte
+// lanes.
 template <class T>
 struct Lanes {
   using Raw = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;

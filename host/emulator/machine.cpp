@@ -1,8 +1,9 @@
-// The loop: which warp runs, which of its splits, one instruction after the other; sleeping and waking.
+// The loop: which warp runs, which of its splits, one instruction after the other; sleeping and
+// waking.
 //
-// Divergence: a warp is a list of splits (pc, lanes). The one with the lowest pc runs, and splits that meet at a
-// pc become one again; an instruction that needs its warp together parks its split until the others arrive.
-// Next: memory.cpp (addresses), mbarrier.cpp, async.cpp.
+// Divergence: a warp is a list of splits (pc, lanes). The one with the lowest pc runs, and splits
+// that meet at a pc become one again; an instruction that needs its warp together parks its split
+// until the others arrive. Next: memory.cpp (addresses), mbarrier.cpp, async.cpp.
 #include "host/emulator/machine.h"
 
 #include <algorithm>
@@ -10,13 +11,15 @@
 
 namespace flashptx::emulator {
 
-Machine::Machine(const GridInfo& g, const std::uint32_t (&cluster_id)[3], std::vector<Observer*> observers, Counters* c)
+Machine::Machine(const GridInfo& g, const std::uint32_t (&cluster_id)[3],
+                 std::vector<Observer*> observers, Counters* c)
     : grid(g), program(*g.program), counters(c), observers_(std::move(observers)) {
   const LaunchDims& d = g.dims;
   std::uint64_t linear = cluster_id[0] + 65536ull * (cluster_id[1] + 65536ull * cluster_id[2]);
   random.state = g.options.seed * 0x9e3779b97f4a7c15ull + linear;
   level = g.options.seed == 0 ? 0 : g.options.adversary_level;
-  std::uint32_t threads = d.block[0] * d.block[1] * d.block[2], cluster = d.cluster[0] * d.cluster[1] * d.cluster[2];
+  std::uint32_t threads = d.block[0] * d.block[1] * d.block[2],
+                cluster = d.cluster[0] * d.cluster[1] * d.cluster[2];
   std::uint32_t shared_bytes = program.static_shared_bytes;
   for (const auto& s : program.shared_symbols)
     if (s.bytes == 0) shared_bytes = s.address - shared_origin;
@@ -25,7 +28,8 @@ Machine::Machine(const GridInfo& g, const std::uint32_t (&cluster_id)[3], std::v
     auto cta = std::make_unique<Cta>();
     cta->machine = this;
     cta->rank = rank;
-    std::uint32_t in[3] = {rank % d.cluster[0], rank / d.cluster[0] % d.cluster[1], rank / d.cluster[0] / d.cluster[1]};
+    std::uint32_t in[3] = {rank % d.cluster[0], rank / d.cluster[0] % d.cluster[1],
+                           rank / d.cluster[0] / d.cluster[1]};
     for (int i = 0; i < 3; ++i) cta->id[i] = cluster_id[i] * d.cluster[i] + in[i];
     cta->shared.assign(shared_bytes, 0xff);
     cta->mbarrier_index.assign(shared_bytes / 8 + 1, 0);
@@ -60,7 +64,8 @@ void Machine::start_warp(Warp& w) {
   w.bases[0] = w.registers.get();
   w.bases[1] = program.pool.data();
   const LaunchDims& d = grid.dims;
-  w.register_count = program.entry_registers(static_cast<int>(d.block[0] * d.block[1] * d.block[2]));
+  w.register_count =
+      program.entry_registers(static_cast<int>(d.block[0] * d.block[1] * d.block[2]));
   w.splits.push_back({0, w.live, Wait::none, false, 0, 0});
   const Cta& c = *w.cta;
   for (int s = 0; s < static_cast<int>(Special::count); ++s) {
@@ -72,50 +77,130 @@ void Machine::start_warp(Warp& w) {
       std::uint32_t l = static_cast<std::uint32_t>(lane);
       std::uint64_t v = 0;
       switch (static_cast<Special>(s)) {
-        case Special::tid_x: v = t % d.block[0]; break;
-        case Special::tid_y: v = t / d.block[0] % d.block[1]; break;
-        case Special::tid_z: v = t / d.block[0] / d.block[1]; break;
-        case Special::ntid_x: v = d.block[0]; break;
-        case Special::ntid_y: v = d.block[1]; break;
-        case Special::ntid_z: v = d.block[2]; break;
-        case Special::ctaid_x: v = c.id[0]; break;
-        case Special::ctaid_y: v = c.id[1]; break;
-        case Special::ctaid_z: v = c.id[2]; break;
-        case Special::nctaid_x: v = d.grid[0]; break;
-        case Special::nctaid_y: v = d.grid[1]; break;
-        case Special::nctaid_z: v = d.grid[2]; break;
-        case Special::laneid: v = l; break;
-        case Special::warpid: v = static_cast<std::uint64_t>(w.index); break;
-        case Special::nwarpid: v = 64; break;
+        case Special::tid_x:
+          v = t % d.block[0];
+          break;
+        case Special::tid_y:
+          v = t / d.block[0] % d.block[1];
+          break;
+        case Special::tid_z:
+          v = t / d.block[0] / d.block[1];
+          break;
+        case Special::ntid_x:
+          v = d.block[0];
+          break;
+        case Special::ntid_y:
+          v = d.block[1];
+          break;
+        case Special::ntid_z:
+          v = d.block[2];
+          break;
+        case Special::ctaid_x:
+          v = c.id[0];
+          break;
+        case Special::ctaid_y:
+          v = c.id[1];
+          break;
+        case Special::ctaid_z:
+          v = c.id[2];
+          break;
+        case Special::nctaid_x:
+          v = d.grid[0];
+          break;
+        case Special::nctaid_y:
+          v = d.grid[1];
+          break;
+        case Special::nctaid_z:
+          v = d.grid[2];
+          break;
+        case Special::laneid:
+          v = l;
+          break;
+        case Special::warpid:
+          v = static_cast<std::uint64_t>(w.index);
+          break;
+        case Special::nwarpid:
+          v = 64;
+          break;
         case Special::smid:
-          v = (c.id[0] + static_cast<std::uint64_t>(d.grid[0]) * (c.id[1] + static_cast<std::uint64_t>(d.grid[1]) * c.id[2])) %
+          v = (c.id[0] + static_cast<std::uint64_t>(d.grid[0]) *
+                             (c.id[1] + static_cast<std::uint64_t>(d.grid[1]) * c.id[2])) %
               grid.multiprocessors;
           break;
-        case Special::nsmid: v = grid.multiprocessors; break;
-        case Special::clusterid_x: v = c.id[0] / d.cluster[0]; break;
-        case Special::clusterid_y: v = c.id[1] / d.cluster[1]; break;
-        case Special::clusterid_z: v = c.id[2] / d.cluster[2]; break;
-        case Special::nclusterid_x: v = d.grid[0] / d.cluster[0]; break;
-        case Special::nclusterid_y: v = d.grid[1] / d.cluster[1]; break;
-        case Special::nclusterid_z: v = d.grid[2] / d.cluster[2]; break;
-        case Special::cluster_ctaid_x: v = c.id[0] % d.cluster[0]; break;
-        case Special::cluster_ctaid_y: v = c.id[1] % d.cluster[1]; break;
-        case Special::cluster_ctaid_z: v = c.id[2] % d.cluster[2]; break;
-        case Special::cluster_nctaid_x: v = d.cluster[0]; break;
-        case Special::cluster_nctaid_y: v = d.cluster[1]; break;
-        case Special::cluster_nctaid_z: v = d.cluster[2]; break;
-        case Special::cluster_ctarank: v = c.rank; break;
-        case Special::cluster_nctarank: v = d.cluster[0] * d.cluster[1] * d.cluster[2]; break;
-        case Special::total_smem_size: v = c.shared.size(); break;
-        case Special::dynamic_smem_size: v = d.shared_bytes; break;
-        case Special::lanemask_eq: v = 1u << l; break;
-        case Special::lanemask_lt: v = (1u << l) - 1; break;
-        case Special::lanemask_le: v = (2ull << l) - 1; break;
-        case Special::lanemask_ge: v = ~((1u << l) - 1); break;
-        case Special::lanemask_gt: v = ~static_cast<std::uint32_t>((2ull << l) - 1); break;
-        case Special::warp_size: v = 32; break;
-        case Special::is_explicit_cluster: v = d.cluster[0] * d.cluster[1] * d.cluster[2] > 1; break;
-        default: break;
+        case Special::nsmid:
+          v = grid.multiprocessors;
+          break;
+        case Special::clusterid_x:
+          v = c.id[0] / d.cluster[0];
+          break;
+        case Special::clusterid_y:
+          v = c.id[1] / d.cluster[1];
+          break;
+        case Special::clusterid_z:
+          v = c.id[2] / d.cluster[2];
+          break;
+        case Special::nclusterid_x:
+          v = d.grid[0] / d.cluster[0];
+          break;
+        case Special::nclusterid_y:
+          v = d.grid[1] / d.cluster[1];
+          break;
+        case Special::nclusterid_z:
+          v = d.grid[2] / d.cluster[2];
+          break;
+        case Special::cluster_ctaid_x:
+          v = c.id[0] % d.cluster[0];
+          break;
+        case Special::cluster_ctaid_y:
+          v = c.id[1] % d.cluster[1];
+          break;
+        case Special::cluster_ctaid_z:
+          v = c.id[2] % d.cluster[2];
+          break;
+        case Special::cluster_nctaid_x:
+          v = d.cluster[0];
+          break;
+        case Special::cluster_nctaid_y:
+          v = d.cluster[1];
+          break;
+        case Special::cluster_nctaid_z:
+          v = d.cluster[2];
+          break;
+        case Special::cluster_ctarank:
+          v = c.rank;
+          break;
+        case Special::cluster_nctarank:
+          v = d.cluster[0] * d.cluster[1] * d.cluster[2];
+          break;
+        case Special::total_smem_size:
+          v = c.shared.size();
+          break;
+        case Special::dynamic_smem_size:
+          v = d.shared_bytes;
+          break;
+        case Special::lanemask_eq:
+          v = 1u << l;
+          break;
+        case Special::lanemask_lt:
+          v = (1u << l) - 1;
+          break;
+        case Special::lanemask_le:
+          v = (2ull << l) - 1;
+          break;
+        case Special::lanemask_ge:
+          v = ~((1u << l) - 1);
+          break;
+        case Special::lanemask_gt:
+          v = ~static_cast<std::uint32_t>((2ull << l) - 1);
+          break;
+        case Special::warp_size:
+          v = 32;
+          break;
+        case Special::is_explicit_cluster:
+          v = d.cluster[0] * d.cluster[1] * d.cluster[2] > 1;
+          break;
+        default:
+          break;
       }
       Operand o;
       o.offset = program.registers[reg].offset;
@@ -133,7 +218,8 @@ std::string Machine::where(const Warp& w, const Instr& in, int lane) const {
   if (lane >= 0) s += " lane " + std::to_string(lane);
   const std::uint32_t* id = w.cta->id;
   s += " of CTA " + std::to_string(id[0]);
-  if (grid.dims.grid[1] * grid.dims.grid[2] > 1) s += "," + std::to_string(id[1]) + "," + std::to_string(id[2]);
+  if (grid.dims.grid[1] * grid.dims.grid[2] > 1)
+    s += "," + std::to_string(id[1]) + "," + std::to_string(id[2]);
   return s;
 }
 
@@ -148,7 +234,8 @@ void Machine::fault(const Warp& w, const Instr& in, int lane, const std::string&
   throw Fault(where(w, in, lane) + ": " + in.text + ": " + what);
 }
 
-void Machine::publish(EventKind kind, Warp& w, const Instr& in, std::uint32_t barrier, std::uint64_t value) {
+void Machine::publish(EventKind kind, Warp& w, const Instr& in, std::uint32_t barrier,
+                      std::uint64_t value) {
   if (observers_.empty()) return;
   Event e{kind};
   e.warp = &w;
@@ -191,7 +278,8 @@ void Machine::run() {
     if (level >= 2 && !pending.empty() && random.below(3) == 0) land_one(true);
     Warp* w = pick();
     if (w) {
-      run_warp(*w, level == 0 ? 256 : 1 + static_cast<int>(random.below(random.below(8) ? 64 : 1024)));
+      run_warp(*w,
+               level == 0 ? 256 : 1 + static_cast<int>(random.below(random.below(8) ? 64 : 1024)));
       continue;
     }
     if (!pending.empty()) {
@@ -215,7 +303,8 @@ void Machine::run() {
   while (!pending.empty()) land_one(false);
 }
 
-// try_wait may return false after a while: let every sleeper try again, a few times without any progress.
+// try_wait may return false after a while: let every sleeper try again, a few times without any
+// progress.
 bool Machine::time_out_waiters() {
   if (progress != idle_progress_) idle_rounds_ = 0;
   idle_progress_ = progress;
@@ -247,7 +336,9 @@ void Machine::wake_warp(Warp& w, Wait kind) {
 bool Machine::choose_split(Warp& w) {
   std::size_t best = w.splits.size();
   for (std::size_t i = 0; i < w.splits.size(); ++i)
-    if (w.splits[i].wait == Wait::none && (best == w.splits.size() || w.splits[i].pc < w.splits[best].pc)) best = i;
+    if (w.splits[i].wait == Wait::none &&
+        (best == w.splits.size() || w.splits[i].pc < w.splits[best].pc))
+      best = i;
   if (best == w.splits.size()) return false;
   w.current = best;
   return true;
@@ -257,7 +348,8 @@ void Machine::merge(Warp& w) {
   for (std::size_t i = 0; i < w.splits.size();) {
     Split& s = w.splits[i];
     Split& now = w.now();
-    bool meets = i != w.current && s.pc == now.pc && (s.wait == Wait::none || s.wait == Wait::converge) && !s.timed_out &&
+    bool meets = i != w.current && s.pc == now.pc &&
+                 (s.wait == Wait::none || s.wait == Wait::converge) && !s.timed_out &&
                  !now.timed_out && now.wait == Wait::none;
     if (!meets) {
       ++i;
@@ -299,7 +391,9 @@ void Machine::exit_lanes(Warp& w, std::uint32_t mask, const Instr& in) {
     --w.cta->live_warps;
     // An exited warp no longer counts for the cluster barrier.
     std::uint32_t waiting = 0, live = 0;
-    for (auto& x : warps) live += x->live != 0, waiting += x->live && cluster_state[static_cast<std::size_t>(x->id)] == 1;
+    for (auto& x : warps)
+      live += x->live != 0,
+          waiting += x->live && cluster_state[static_cast<std::size_t>(x->id)] == 1;
     if (live && waiting == live) {
       for (auto& x : warps) {
         if (!x->live) continue;
@@ -344,7 +438,6 @@ void Machine::check_registers(Warp& w, const Instr& in, std::uint32_t mask) {
 void Machine::run_warp(Warp& w, int quantum) {
   if (!choose_split(w)) return;
   const Instr* code = program.code.data();
-  std::uint64_t* executed = counters ? counters->executed[w.role_index].data() : nullptr;
   for (; quantum > 0; --quantum) {
     if (w.splits.size() > 1) {
       merge(w);
@@ -354,7 +447,8 @@ void Machine::run_warp(Warp& w, int quantum) {
     const Instr& in = code[s.pc];
     std::uint32_t mask = s.mask;
     if (in.guard) {
-      std::uint32_t p = *reinterpret_cast<const std::uint32_t*>(w.registers.get() + program.registers[in.guard].offset);
+      std::uint32_t p = *reinterpret_cast<const std::uint32_t*>(w.registers.get() +
+                                                                program.registers[in.guard].offset);
       RegisterState& st = w.state[in.guard];
       if ((mask & ~st.defined) && observed()) {
         Event e{EventKind::read_undefined};
@@ -386,7 +480,7 @@ void Machine::run_warp(Warp& w, int quantum) {
       continue;
     }
     for (std::uint16_t r : in.writes) w.state[r].defined |= mask;
-    if (executed) ++executed[in.pc];
+    if (counters) ++counters->executed[w.role_index][in.pc];
     if (step == Step::next) ++w.now().pc;
     if (w.now().mask == 0) {
       w.splits.erase(w.splits.begin() + static_cast<std::ptrdiff_t>(w.current));
@@ -404,34 +498,48 @@ std::string Machine::describe_stuck() const {
       const Instr& in = program.code[s.pc];
       out.append("  ").append(where(*w, in)).append(": ");
       switch (s.wait) {
-        case Wait::none: out += "could run"; break;
+        case Wait::none:
+          out += "could run";
+          break;
         case Wait::mbarrier: {
           Mbarrier* b = w->cta->mbarrier(s.key);
-          out += "waits on mbarrier " + std::to_string(s.key) + " for parity " + std::to_string(s.parity);
+          out += "waits on mbarrier " + std::to_string(s.key) + " for parity " +
+                 std::to_string(s.parity);
           if (b)
-            out += "; it is in phase " + std::to_string(b->phase) + " (parity " + std::to_string(b->phase & 1) + ") with " +
-                   std::to_string(b->pending) + " of " + std::to_string(b->expected) + " arrivals and " + std::to_string(b->tx) +
+            out += "; it is in phase " + std::to_string(b->phase) + " (parity " +
+                   std::to_string(b->phase & 1) + ") with " + std::to_string(b->pending) + " of " +
+                   std::to_string(b->expected) + " arrivals and " + std::to_string(b->tx) +
                    " bytes missing";
           break;
         }
         case Wait::barrier: {
           const NamedBarrier& b = w->cta->barriers[s.key];
-          out += "waits at barrier " + std::to_string(s.key) + "; " + std::to_string(b.arrived) + " of " +
-                 std::to_string(b.expected) + " threads have arrived";
+          out += "waits at barrier " + std::to_string(s.key) + "; " + std::to_string(b.arrived) +
+                 " of " + std::to_string(b.expected) + " threads have arrived";
           break;
         }
-        case Wait::cluster: out += "waits at the cluster barrier"; break;
-        case Wait::wgmma: out += "waits for a wgmma that not all four warps of its warpgroup have issued"; break;
+        case Wait::cluster:
+          out += "waits at the cluster barrier";
+          break;
+        case Wait::wgmma:
+          out += "waits for a wgmma that not all four warps of its warpgroup have issued";
+          break;
         case Wait::converge: {
-          out += in.text + " waits for the other lanes of its warp (has " + std::to_string(std::popcount(s.mask)) + " of " +
+          out += in.text + " waits for the other lanes of its warp (has " +
+                 std::to_string(std::popcount(s.mask)) + " of " +
                  std::to_string(std::popcount(w->live & s.key)) + ")";
           break;
         }
-        case Wait::bulk: out += "waits for its bulk copies"; break;
-        case Wait::cp_async: out += "waits for its cp.async copies"; break;
+        case Wait::bulk:
+          out += "waits for its bulk copies";
+          break;
+        case Wait::cp_async:
+          out += "waits for its cp.async copies";
+          break;
         case Wait::registers:
-          out += "setmaxnreg.inc " + std::to_string(in.value) + " waits for registers: the pool has " +
-                 std::to_string(w->cta->free_registers) + " per thread of a warpgroup left";
+          out += "setmaxnreg.inc " + std::to_string(in.value) +
+                 " waits for registers: the pool has " + std::to_string(w->cta->free_registers) +
+                 " per thread of a warpgroup left";
           break;
       }
       out += "\n";

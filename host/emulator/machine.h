@@ -1,9 +1,10 @@
-// A cluster of CTAs at work: warps, shared memory, barriers, asynchronous copies, and who runs next.
+// A cluster of CTAs at work: warps, shared memory, barriers, asynchronous copies, and who runs
+// next.
 //
-// One Machine runs one cluster on one host thread; a grid is many of them (grid.cpp). The machine does what the
-// PTX ISA defines and, where it leaves an order open, what the seed chooses; it publishes events and judges only
-// what cannot be executed at all (an address outside memory, a misaligned access, a trap).
-// Next: machine.cpp (the loop), ops_*.cpp (the instructions), events.h.
+// One Machine runs one cluster on one host thread; a grid is many of them (grid.cpp). The machine
+// does what the PTX ISA defines and, where it leaves an order open, what the seed chooses; it
+// publishes events and judges only what cannot be executed at all (an address outside memory, a
+// misaligned access, a trap). Next: machine.cpp (the loop), ops_*.cpp (the instructions), events.h.
 #pragma once
 
 #include <cstring>
@@ -28,17 +29,29 @@ struct Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     return z ^ (z >> 31);
   }
-  std::uint32_t below(std::uint32_t n) { return n ? static_cast<std::uint32_t>(next() >> 33) % n : 0; }
+  std::uint32_t below(std::uint32_t n) {
+    return n ? static_cast<std::uint32_t>(next() >> 33) % n : 0;
+  }
 };
 
-enum class Wait : std::uint8_t { none, barrier, mbarrier, cluster, wgmma, converge, bulk, cp_async, registers };
+enum class Wait : std::uint8_t {
+  none,
+  barrier,
+  mbarrier,
+  cluster,
+  wgmma,
+  converge,
+  bulk,
+  cp_async,
+  registers
+};
 
 struct Split {
   std::uint32_t pc = 0, mask = 0;
   Wait wait = Wait::none;
-  bool timed_out = false;       // a suspended try_wait that must return false
-  std::uint32_t key = 0;        // barrier id, mbarrier address, lanes to converge
-  std::uint32_t parity = 0;     // or the phase's low bits for a state token
+  bool timed_out = false;    // a suspended try_wait that must return false
+  std::uint32_t key = 0;     // barrier id, mbarrier address, lanes to converge
+  std::uint32_t parity = 0;  // or the phase's low bits for a state token
 };
 
 struct RegisterState {
@@ -55,7 +68,7 @@ struct CpAsync {  // one warp's cp.async groups; copies land at the wait or when
 struct Warp {
   Machine* machine = nullptr;
   Cta* cta = nullptr;
-  int index = 0, id = 0;            // in the CTA; in the cluster
+  int index = 0, id = 0;  // in the CTA; in the cluster
   std::uint32_t live = 0;
   std::vector<Split> splits;
   std::size_t current = 0;
@@ -65,9 +78,9 @@ struct Warp {
   const char* role = "";
   int role_index = 0;
   int register_count = 0;
-  std::uint32_t executing = 0;      // lanes of the instruction that runs now
+  std::uint32_t executing = 0;  // lanes of the instruction that runs now
   bool wgmma_fenced = false;
-  std::vector<bool> waited_once;    // by pc: this mbarrier wait has answered false once
+  std::vector<bool> waited_once;  // by pc: this mbarrier wait has answered false once
   // wgmma of this warp's warpgroup: entries of Warpgroup seen so far
   std::uint32_t wgmma_next = 0, wgmma_committed = 0, wgmma_retired = 0;
   bool wgmma_open = false;
@@ -79,7 +92,9 @@ struct Warp {
   std::uint8_t* reg(const Operand& o) { return registers.get() + o.offset; }
   const std::uint8_t* in(const Operand& o) const { return bases[o.base] + o.offset; }
   std::uint32_t* u32(const Operand& o) { return reinterpret_cast<std::uint32_t*>(reg(o)); }
-  const std::uint32_t* u32_in(const Operand& o) const { return reinterpret_cast<const std::uint32_t*>(in(o)); }
+  const std::uint32_t* u32_in(const Operand& o) const {
+    return reinterpret_cast<const std::uint32_t*>(in(o));
+  }
   std::uint64_t get(const Operand& o, int lane) const {
     if (o.width == 8) return reinterpret_cast<const std::uint64_t*>(in(o))[lane];
     return u32_in(o)[lane];
@@ -111,15 +126,15 @@ struct WgmmaEntry {
   const Instr* instr = nullptr;
   std::uint64_t a_descriptor = 0, b_descriptor = 0;
   bool scale_d = false;
-  std::uint8_t issued = 0;   // warps
+  std::uint8_t issued = 0;  // warps
   bool executed = false;
   std::uint32_t group = 0;
 };
 
 struct Warpgroup {
   std::deque<WgmmaEntry> entries;
-  std::uint32_t first = 0;    // sequence number of entries[0]
-  std::uint32_t executed = 0; // sequence number of the first entry not executed
+  std::uint32_t first = 0;     // sequence number of entries[0]
+  std::uint32_t executed = 0;  // sequence number of the first entry not executed
 };
 
 struct Cta {
@@ -135,14 +150,25 @@ struct Cta {
   int free_registers = 0;  // per-thread units of a warpgroup, returned by setmaxnreg.dec
   Mbarrier* mbarrier(std::uint32_t address) {
     std::uint32_t slot = (address - shared_origin) / 8;
-    if (address < shared_origin || slot >= mbarrier_index.size() || !mbarrier_index[slot]) return nullptr;
+    if (address < shared_origin || slot >= mbarrier_index.size() || !mbarrier_index[slot])
+      return nullptr;
     return &mbarriers[mbarrier_index[slot] - 1u];
   }
 };
 
 // An asynchronous copy that has been issued and has not landed.
 struct AsyncOp {
-  enum class Kind : std::uint8_t { tensor_load, tensor_store, tensor_reduce, bulk_load, bulk_store, bulk_reduce, dsmem_copy, cp_async, cp_async_arrive };
+  enum class Kind : std::uint8_t {
+    tensor_load,
+    tensor_store,
+    tensor_reduce,
+    bulk_load,
+    bulk_store,
+    bulk_reduce,
+    dsmem_copy,
+    cp_async,
+    cp_async_arrive
+  };
   Kind kind = Kind::tensor_load;
   Warp* warp = nullptr;
   const Instr* instr = nullptr;
@@ -174,7 +200,8 @@ struct Counters {
 
 class Machine {
  public:
-  Machine(const GridInfo& grid, const std::uint32_t (&cluster_id)[3], std::vector<Observer*> observers, Counters* counters);
+  Machine(const GridInfo& grid, const std::uint32_t (&cluster_id)[3],
+          std::vector<Observer*> observers, Counters* counters);
   void run();  // throws Fault
 
   const GridInfo& grid;
@@ -183,9 +210,9 @@ class Machine {
   std::vector<std::unique_ptr<Warp>> warps;
   std::deque<AsyncOp> pending;
   Random random;
-  int level = 0;                 // 0: early and round-robin
-  std::uint64_t steps = 0;       // instructions so far, the machine's clock
-  std::uint64_t progress = 0;    // counts things that can free a waiter
+  int level = 0;               // 0: early and round-robin
+  std::uint64_t steps = 0;     // instructions so far, the machine's clock
+  std::uint64_t progress = 0;  // counts things that can free a waiter
   Counters* counters = nullptr;
   std::uint32_t cluster_arrived = 0, cluster_phase = 0;
   std::vector<std::uint8_t> cluster_state;  // per warp: 0 idle, 1 arrived, 2 phase done
@@ -195,14 +222,17 @@ class Machine {
     e.machine = this;
     for (Observer* o : observers_) o->on_event(e);
   }
-  void publish(EventKind kind, Warp& w, const Instr& in, std::uint32_t barrier = 0, std::uint64_t value = 0);
+  void publish(EventKind kind, Warp& w, const Instr& in, std::uint32_t barrier = 0,
+               std::uint64_t value = 0);
   bool observed() const { return !observers_.empty(); }
   [[noreturn]] void fault(const Warp& w, const Instr& in, int lane, const std::string& what);
   std::string where(const Warp& w, const Instr& in, int lane = -1) const;
 
   // memory
-  std::uint8_t* shared_pointer(Warp& w, const Instr& in, int lane, std::uint32_t address, std::uint32_t bytes, Cta** owner);
-  std::uint8_t* pointer(Warp& w, const Instr& in, int lane, Space space, std::uint64_t address, std::uint32_t bytes, bool write);
+  std::uint8_t* shared_pointer(Warp& w, const Instr& in, int lane, std::uint32_t address,
+                               std::uint32_t bytes, Cta** owner);
+  std::uint8_t* pointer(Warp& w, const Instr& in, int lane, Space space, std::uint64_t address,
+                        std::uint32_t bytes, bool write);
   Cta* cluster_cta(Warp& w, const Instr& in, int lane, std::uint32_t address, std::uint32_t* local);
   bool shared_window(std::uint64_t generic) const { return generic >> 40 == generic_shared >> 40; }
 
@@ -214,8 +244,10 @@ class Machine {
 
   // mbarriers
   Mbarrier& mbarrier_at(Warp& w, const Instr& in, int lane, Cta& owner, std::uint32_t address);
-  void mbarrier_arrive(Warp& w, const Instr& in, int lane, Cta& owner, Mbarrier& b, std::uint32_t count);
-  void mbarrier_expect(Warp& w, const Instr& in, int lane, Cta& owner, Mbarrier& b, std::int64_t bytes);
+  void mbarrier_arrive(Warp& w, const Instr& in, int lane, Cta& owner, Mbarrier& b,
+                       std::uint32_t count);
+  void mbarrier_expect(Warp& w, const Instr& in, int lane, Cta& owner, Mbarrier& b,
+                       std::int64_t bytes);
   void mbarrier_check(Cta& owner, Mbarrier& b, Warp* w, const Instr* in);
 
   // asynchronous work

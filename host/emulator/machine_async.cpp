@@ -1,8 +1,8 @@
 // Asynchronous copies between issue and landing: where the adversary has its say.
 //
-// Level 0 lands a copy as it is issued. Else the copy waits in a list, its destination poisoned, until nothing
-// else can run (level 1) or until chance picks it (level 2). Landing moves the bytes, then signals.
-// Next: tensor_map.h.
+// Level 0 lands a copy as it is issued. Else the copy waits in a list, its destination poisoned,
+// until nothing else can run (level 1) or until chance picks it (level 2). Landing moves the bytes,
+// then signals. Next: tensor_map.h.
 #include "host/emulator/machine.h"
 
 namespace flashptx::emulator {
@@ -10,8 +10,12 @@ namespace {
 
 using Kind = AsyncOp::Kind;
 
-bool into_shared(Kind k) { return k == Kind::tensor_load || k == Kind::bulk_load || k == Kind::dsmem_copy; }
-bool is_tensor(Kind k) { return k == Kind::tensor_load || k == Kind::tensor_store || k == Kind::tensor_reduce; }
+bool into_shared(Kind k) {
+  return k == Kind::tensor_load || k == Kind::bulk_load || k == Kind::dsmem_copy;
+}
+bool is_tensor(Kind k) {
+  return k == Kind::tensor_load || k == Kind::tensor_store || k == Kind::tensor_reduce;
+}
 
 // The destination CTAs of a load: the owner of the address, or those of the multicast mask.
 struct Destination {
@@ -24,13 +28,20 @@ std::vector<Destination> destinations(Machine& m, const AsyncOp& op) {
   Cta* owner = m.cluster_cta(*op.warp, *op.instr, op.lane, op.shared, &shared);
   Cta* signalled = m.cluster_cta(*op.warp, *op.instr, op.lane, op.barrier, &barrier);
   if (!op.cta_mask) {
-    if (owner != signalled) m.fault(*op.warp, *op.instr, op.lane, "the destination and its mbarrier lie in different CTAs");
+    if (owner != signalled)
+      m.fault(*op.warp, *op.instr, op.lane,
+              "the destination and its mbarrier lie in different CTAs");
     return {{owner, shared, barrier}};
   }
   for (std::uint32_t rank = 0; rank < 16; ++rank) {
     if (!(op.cta_mask >> rank & 1)) continue;
-    if (rank >= m.ctas.size()) m.fault(*op.warp, *op.instr, op.lane, "the multicast mask names CTA rank " + std::to_string(rank) + " of a cluster of " + std::to_string(m.ctas.size()));
-    if (!m.ctas[rank]->live_warps) m.fault(*op.warp, *op.instr, op.lane, "multicasts into CTA rank " + std::to_string(rank) + ", which has exited");
+    if (rank >= m.ctas.size())
+      m.fault(*op.warp, *op.instr, op.lane,
+              "the multicast mask names CTA rank " + std::to_string(rank) + " of a cluster of " +
+                  std::to_string(m.ctas.size()));
+    if (!m.ctas[rank]->live_warps)
+      m.fault(*op.warp, *op.instr, op.lane,
+              "multicasts into CTA rank " + std::to_string(rank) + ", which has exited");
     out.push_back({m.ctas[rank].get(), shared, barrier});
   }
   return out;
@@ -39,9 +50,12 @@ std::vector<Destination> destinations(Machine& m, const AsyncOp& op) {
 TiledMap map_of(Machine& m, const AsyncOp& op) {
   TiledMap map;
   std::string why;
-  if (!decode_map(op.map, &map, &why)) m.fault(*op.warp, *op.instr, op.lane, "the tensor map cannot be read: " + why);
+  if (!decode_map(op.map, &map, &why))
+    m.fault(*op.warp, *op.instr, op.lane, "the tensor map cannot be read: " + why);
   if (static_cast<std::size_t>(map.rank) != op.instr->list.size())
-    m.fault(*op.warp, *op.instr, op.lane, "gives " + std::to_string(op.instr->list.size()) + " coordinates to a tensor map of rank " + std::to_string(map.rank));
+    m.fault(*op.warp, *op.instr, op.lane,
+            "gives " + std::to_string(op.instr->list.size()) +
+                " coordinates to a tensor map of rank " + std::to_string(map.rank));
   return map;
 }
 
@@ -77,31 +91,41 @@ void Machine::issue(AsyncOp op) {
   } else {
     std::uint32_t unit = op.kind == Kind::cp_async ? op.bytes : 16;
     if (op.bytes % unit || op.shared % unit || op.global % unit)
-      fault(w, in, op.lane, "size " + std::to_string(op.bytes) + " and both addresses must be multiples of " + std::to_string(unit));
+      fault(w, in, op.lane,
+            "size " + std::to_string(op.bytes) + " and both addresses must be multiples of " +
+                std::to_string(unit));
   }
   if (into_shared(op.kind)) {
     for (const Destination& d : destinations(*this, op)) {
-      shared_pointer(w, in, op.lane, (d.cta->rank + 1) * cluster_stride + d.shared, op.bytes, nullptr);
+      shared_pointer(w, in, op.lane, (d.cta->rank + 1) * cluster_stride + d.shared, op.bytes,
+                     nullptr);
       Mbarrier& b = mbarrier_at(w, in, op.lane, *d.cta, d.barrier);
       op.phase_at_issue = b.phase;
-      std::vector<std::uint32_t> chunks = chunks_of(op, is_tensor(op.kind) ? &map : nullptr, d.shared);
+      std::vector<std::uint32_t> chunks =
+          chunks_of(op, is_tensor(op.kind) ? &map : nullptr, d.shared);
       Event e{EventKind::async_load};
-      e.warp = &w, e.cta = d.cta, e.barrier_cta = d.cta, e.instr = &in, e.lane = op.lane, e.barrier = d.barrier, e.value = b.phase;
+      e.warp = &w, e.cta = d.cta, e.barrier_cta = d.cta, e.instr = &in, e.lane = op.lane,
+      e.barrier = d.barrier, e.value = b.phase;
       e.value2 = op.bytes;
-      e.addresses = chunks.data(), e.count = static_cast<std::uint32_t>(chunks.size()), e.bytes = 16;
+      e.addresses = chunks.data(), e.count = static_cast<std::uint32_t>(chunks.size()),
+      e.bytes = 16;
       publish(e);
       if (level > 0)
-        for (std::uint32_t c : chunks) std::memset(d.cta->shared.data() + (c - shared_origin), 0xff, 16);
+        for (std::uint32_t c : chunks)
+          std::memset(d.cta->shared.data() + (c - shared_origin), 0xff, 16);
     }
   } else {
     Cta* owner = nullptr;
     shared_pointer(w, in, op.lane, op.shared, op.bytes, &owner);
-    if (owner != w.cta) fault(w, in, op.lane, "the shared side of this copy must lie in the executing CTA");
-    std::vector<std::uint32_t> chunks = chunks_of(op, is_tensor(op.kind) ? &map : nullptr, op.shared % cluster_stride);
+    if (owner != w.cta)
+      fault(w, in, op.lane, "the shared side of this copy must lie in the executing CTA");
+    std::vector<std::uint32_t> chunks =
+        chunks_of(op, is_tensor(op.kind) ? &map : nullptr, op.shared % cluster_stride);
     Event e{op.kind == Kind::cp_async ? EventKind::cp_async : EventKind::async_store};
     e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = op.lane, e.value = op.group;
     e.value2 = op.bytes;
-    e.addresses = chunks.data(), e.count = static_cast<std::uint32_t>(chunks.size()), e.bytes = op.kind == Kind::cp_async ? op.bytes : 16;
+    e.addresses = chunks.data(), e.count = static_cast<std::uint32_t>(chunks.size()),
+    e.bytes = op.kind == Kind::cp_async ? op.bytes : 16;
     publish(e);
   }
   if (level == 0) return land(op);
@@ -126,27 +150,41 @@ void Machine::land(AsyncOp& op) {
   if (!into_shared(op.kind)) source = shared_pointer(w, in, op.lane, op.shared, op.bytes, nullptr);
   auto global = [&](std::uint32_t bytes, bool write) {
     std::uint8_t* p = grid.memory->at(op.global, bytes, write);
-    if (!p) fault(w, in, op.lane, std::string(write ? "writes " : "reads ") + std::to_string(bytes) + " bytes at a global address outside every allocation; " + grid.memory->nearest(op.global));
+    if (!p)
+      fault(w, in, op.lane,
+            std::string(write ? "writes " : "reads ") + std::to_string(bytes) +
+                " bytes at a global address outside every allocation; " +
+                grid.memory->nearest(op.global));
     return p;
   };
   switch (op.kind) {
     case Kind::tensor_store:
-      check(tma_store(map, op.coordinates, op.shared % cluster_stride, w.cta->shared.data(), shared_origin, *grid.memory), true);
+      check(tma_store(map, op.coordinates, op.shared % cluster_stride, w.cta->shared.data(),
+                      shared_origin, *grid.memory),
+            true);
       break;
     case Kind::tensor_reduce: {
-      if (!reduce_supported(static_cast<ReduceOp>(in.sub2), map.type)) fault(w, in, op.lane, "this reduction does not exist for the tensor map's type");
-      check(tma_reduce(static_cast<ReduceOp>(in.sub2), map, op.coordinates, op.shared % cluster_stride, w.cta->shared.data(), shared_origin, *grid.memory), true);
+      if (!reduce_supported(static_cast<ReduceOp>(in.sub2), map.type))
+        fault(w, in, op.lane, "this reduction does not exist for the tensor map's type");
+      check(
+          tma_reduce(static_cast<ReduceOp>(in.sub2), map, op.coordinates,
+                     op.shared % cluster_stride, w.cta->shared.data(), shared_origin, *grid.memory),
+          true);
       break;
     }
-    case Kind::bulk_store: std::memcpy(global(op.bytes, true), source, op.bytes); break;
+    case Kind::bulk_store:
+      std::memcpy(global(op.bytes, true), source, op.bytes);
+      break;
     case Kind::bulk_reduce:
-      reduce_elements(static_cast<ReduceOp>(in.sub2), static_cast<MapType>(in.vec), global(op.bytes, true), source, op.bytes);
+      reduce_elements(static_cast<ReduceOp>(in.sub2), static_cast<MapType>(in.vec),
+                      global(op.bytes, true), source, op.bytes);
       break;
     case Kind::cp_async:
       std::memset(source, 0, op.bytes);
       if (op.valid_bytes) std::memcpy(source, global(op.valid_bytes, false), op.valid_bytes);
       break;
-    default: break;
+    default:
+      break;
   }
   if (!into_shared(op.kind)) {
     wake_warp(w, op.kind == Kind::cp_async ? Wait::cp_async : Wait::bulk);
@@ -155,15 +193,21 @@ void Machine::land(AsyncOp& op) {
   for (const Destination& d : destinations(*this, op)) {
     std::uint8_t* to = d.cta->shared.data() + (d.shared - shared_origin);
     if (op.kind == Kind::tensor_load) {
-      check(tma_load(map, op.coordinates, d.shared, d.cta->shared.data(), shared_origin, *grid.memory), false);
+      check(tma_load(map, op.coordinates, d.shared, d.cta->shared.data(), shared_origin,
+                     *grid.memory),
+            false);
     } else if (op.kind == Kind::bulk_load) {
       std::memcpy(to, global(op.bytes, false), op.bytes);
     } else {
-      std::memcpy(to, shared_pointer(w, in, op.lane, static_cast<std::uint32_t>(op.global), op.bytes, nullptr), op.bytes);
+      std::memcpy(
+          to,
+          shared_pointer(w, in, op.lane, static_cast<std::uint32_t>(op.global), op.bytes, nullptr),
+          op.bytes);
     }
     Mbarrier& b = mbarrier_at(w, in, op.lane, *d.cta, d.barrier);
     Event e{EventKind::async_landed};
-    e.warp = &w, e.cta = d.cta, e.instr = &in, e.lane = op.lane, e.barrier = d.barrier, e.value = b.phase, e.value2 = op.phase_at_issue;
+    e.warp = &w, e.cta = d.cta, e.instr = &in, e.lane = op.lane, e.barrier = d.barrier,
+    e.value = b.phase, e.value2 = op.phase_at_issue;
     e.bytes = op.bytes;
     publish(e);
     mbarrier_expect(w, in, op.lane, *d.cta, b, -static_cast<std::int64_t>(op.bytes));
@@ -177,7 +221,8 @@ bool Machine::land_one(bool random_choice) {
   // An arrival that stands for earlier cp.async of its thread comes after them.
   if (pending[at].kind == Kind::cp_async_arrive)
     for (std::size_t i = 0; i < at; ++i)
-      if (pending[i].kind == Kind::cp_async && pending[i].warp == pending[at].warp && pending[i].lane == pending[at].lane) {
+      if (pending[i].kind == Kind::cp_async && pending[i].warp == pending[at].warp &&
+          pending[i].lane == pending[at].lane) {
         at = i;
         break;
       }

@@ -1,9 +1,9 @@
-// Copies that complete later: TMA tensors, bulk copies, reductions, cp.async, and tensor maps edited on the device
-// (PTX ISA, "Asynchronous copy", "Tensor operations").
+// Copies that complete later: TMA tensors, bulk copies, reductions, cp.async, and tensor maps
+// edited on the device (PTX ISA, "Asynchronous copy", "Tensor operations").
 //
-// An instruction decodes into an AsyncOp for each lane and hands it to Machine::issue, which lands it now or keeps it
-// for the adversary. Waiting for a group sleeps until none of its copies is left.
-// Next: machine_async.cpp (landing), tensor_map.h (the box).
+// An instruction decodes into an AsyncOp for each lane and hands it to Machine::issue, which lands
+// it now or keeps it for the adversary. Waiting for a group sleeps until none of its copies is
+// left. Next: machine_async.cpp (landing), tensor_map.h (the box).
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 
@@ -14,7 +14,9 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 using Kind = AsyncOp::Kind;
 
-u64 value(Warp& w, const Operand& o, std::int64_t offset, int lane) { return w.get(o, lane) + static_cast<u64>(offset); }
+u64 value(Warp& w, const Operand& o, std::int64_t offset, int lane) {
+  return w.get(o, lane) + static_cast<u64>(offset);
+}
 
 // A shared address operand: 32 bits, or a generic one.
 u32 shared_value(Warp& w, const Instr& in, const Operand& o, std::int64_t offset, int lane) {
@@ -24,8 +26,9 @@ u32 shared_value(Warp& w, const Instr& in, const Operand& o, std::int64_t offset
   return static_cast<u32>(a);
 }
 
-// Operands of a copy: in.a/offset = destination or map, in.b = source (offset in value), list = coordinates,
-// in.c = size, in.e = mbarrier (offset in target), in.f = CTA mask. sub = AsyncOp::Kind, sub2 = reduction.
+// Operands of a copy: in.a/offset = destination or map, in.b = source (offset in value), list =
+// coordinates, in.c = size, in.e = mbarrier (offset in target), in.f = CTA mask. sub =
+// AsyncOp::Kind, sub2 = reduction.
 Step copy_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   for (int i = 0; i < 32; ++i) {
@@ -34,8 +37,10 @@ Step copy_exec(Warp& w, const Instr& in, u32 mask) {
     op.kind = static_cast<Kind>(in.sub);
     op.warp = &w, op.instr = &in, op.lane = i;
     op.group = static_cast<u32>(w.bulk_committed[i]);
-    bool tensor = op.kind == Kind::tensor_load || op.kind == Kind::tensor_store || op.kind == Kind::tensor_reduce;
-    bool into_shared = op.kind == Kind::tensor_load || op.kind == Kind::bulk_load || op.kind == Kind::dsmem_copy;
+    bool tensor = op.kind == Kind::tensor_load || op.kind == Kind::tensor_store ||
+                  op.kind == Kind::tensor_reduce;
+    bool into_shared =
+        op.kind == Kind::tensor_load || op.kind == Kind::bulk_load || op.kind == Kind::dsmem_copy;
     if (tensor) {
       const Operand& map = into_shared ? in.b : in.a;
       std::int64_t map_offset = into_shared ? in.value : in.offset;
@@ -43,11 +48,14 @@ Step copy_exec(Warp& w, const Instr& in, u32 mask) {
       if (address % 64) m.fault(w, in, i, "the tensor map's address is not a multiple of 64");
       std::memcpy(op.map, m.pointer(w, in, i, Space::generic, address, 64, false), 64);
       std::memcpy(op.map + 64, m.pointer(w, in, i, Space::generic, address + 64, 64, false), 64);
-      for (std::size_t k = 0; k < in.list.size(); ++k) op.coordinates[k] = static_cast<std::int32_t>(w.get(in.list[k], i));
-      op.shared = shared_value(w, in, into_shared ? in.a : in.b, into_shared ? in.offset : in.value, i);
+      for (std::size_t k = 0; k < in.list.size(); ++k)
+        op.coordinates[k] = static_cast<std::int32_t>(w.get(in.list[k], i));
+      op.shared =
+          shared_value(w, in, into_shared ? in.a : in.b, into_shared ? in.offset : in.value, i);
     } else {
       op.bytes = static_cast<u32>(w.get(in.c, i));
-      op.shared = shared_value(w, in, into_shared ? in.a : in.b, into_shared ? in.offset : in.value, i);
+      op.shared =
+          shared_value(w, in, into_shared ? in.a : in.b, into_shared ? in.offset : in.value, i);
       op.global = value(w, into_shared ? in.b : in.a, into_shared ? in.value : in.offset, i);
       if (op.kind == Kind::dsmem_copy) op.global = shared_value(w, in, in.b, in.value, i);
     }
@@ -78,7 +86,9 @@ Step wait_exec(Warp& w, const Instr& in, u32 mask) {
   u64 n = static_cast<u64>(in.value);
   for (const AsyncOp& op : m.pending) {
     if (op.warp != &w || !(mask >> op.lane & 1)) continue;
-    if (op.kind != Kind::tensor_store && op.kind != Kind::tensor_reduce && op.kind != Kind::bulk_store && op.kind != Kind::bulk_reduce) continue;
+    if (op.kind != Kind::tensor_store && op.kind != Kind::tensor_reduce &&
+        op.kind != Kind::bulk_store && op.kind != Kind::bulk_reduce)
+      continue;
     u64 committed = w.bulk_committed[op.lane];
     if (committed > n && op.group < committed - n && !(in.flag && op.read_done)) {
       w.now().wait = Wait::bulk;
@@ -108,7 +118,10 @@ Step cp_async_exec(Warp& w, const Instr& in, u32 mask) {
     op.global = value(w, in.b, in.value, i);
     op.bytes = op.valid_bytes = in.vec;
     if (in.c.present) op.valid_bytes = static_cast<u32>(w.get(in.c, i));
-    if (op.valid_bytes > op.bytes) m.fault(w, in, i, "src-size " + std::to_string(op.valid_bytes) + " is above cp-size " + std::to_string(op.bytes));
+    if (op.valid_bytes > op.bytes)
+      m.fault(w, in, i,
+              "src-size " + std::to_string(op.valid_bytes) + " is above cp-size " +
+                  std::to_string(op.bytes));
     m.issue(std::move(op));
   }
   return Step::next;
@@ -121,9 +134,13 @@ Step cp_commit_exec(Warp& w, const Instr& in, u32) {
 Step cp_wait_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   u32 n = static_cast<u32>(in.value);
-  u32 complete = in.flag ? w.cp_async_committed + 1 : w.cp_async_committed > n ? w.cp_async_committed - n : 0;
+  u32 complete = in.flag                    ? w.cp_async_committed + 1
+                 : w.cp_async_committed > n ? w.cp_async_committed - n
+                                            : 0;
   for (const AsyncOp& op : m.pending) {
-    if (op.warp != &w || op.kind != Kind::cp_async || !(mask >> op.lane & 1) || op.group >= complete) continue;
+    if (op.warp != &w || op.kind != Kind::cp_async || !(mask >> op.lane & 1) ||
+        op.group >= complete)
+      continue;
     w.now().wait = Wait::cp_async;
     return Step::blocked;
   }
@@ -141,7 +158,8 @@ Step cp_arrive_exec(Warp& w, const Instr& in, u32 mask) {
     Mbarrier& b = m.mbarrier_at(w, in, i, *w.cta, op.barrier);
     if (!in.flag) ++b.pending;  // without .noinc the arrival is one more than the barrier expects
     Event e{EventKind::cp_async_arrive};
-    e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = i, e.barrier = op.barrier, e.value = b.phase;
+    e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = i, e.barrier = op.barrier,
+    e.value = b.phase;
     m.publish(e);
     m.issue(std::move(op));
   }
@@ -150,7 +168,9 @@ Step cp_arrive_exec(Warp& w, const Instr& in, u32 mask) {
 
 // ---- decoding ----
 
-void shared_operand(OpDecoder& op, int i, Operand* base, std::int64_t* offset) { op.address(op.operand(i), Space::shared_cluster, base, offset); }
+void shared_operand(OpDecoder& op, int i, Operand* base, std::int64_t* offset) {
+  op.address(op.operand(i), Space::shared_cluster, base, offset);
+}
 
 int dimensions(OpDecoder& op) {
   std::string d = op.take_one_of({"1d", "2d", "3d", "4d", "5d"}, "a dimension");
@@ -159,10 +179,12 @@ int dimensions(OpDecoder& op) {
 // [map, {c0, ...}]
 void map_operand(OpDecoder& op, int i, int rank, Operand* base, std::int64_t* offset) {
   const AstOperand& o = op.operand(i);
-  if (o.kind != AstOperand::Kind::address || o.items.size() != 2 || o.items[1].kind != AstOperand::Kind::vector)
+  if (o.kind != AstOperand::Kind::address || o.items.size() != 2 ||
+      o.items[1].kind != AstOperand::Kind::vector)
     op.fail_at(o, "expected a tensor map and coordinates, [map, {c0, ...}]");
   if (static_cast<int>(o.items[1].items.size()) != rank)
-    op.fail_at(o, "expected " + std::to_string(rank) + " coordinates, got " + std::to_string(o.items[1].items.size()));
+    op.fail_at(o, "expected " + std::to_string(rank) + " coordinates, got " +
+                      std::to_string(o.items[1].items.size()));
   AstOperand base_only = o;
   base_only.items.resize(1);
   op.address(base_only, Space::generic, base, offset);
@@ -171,7 +193,8 @@ void map_operand(OpDecoder& op, int i, int rank, Operand* base, std::int64_t* of
 
 std::uint8_t reduction(OpDecoder& op) {
   static const char* names[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor"};
-  std::string s = op.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor"}, "a reduction");
+  std::string s =
+      op.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor"}, "a reduction");
   for (std::uint8_t k = 0; k < 8; ++k)
     if (s == names[k]) return k;
   return 0;
@@ -189,7 +212,8 @@ void tensor_copy(OpDecoder& op, bool reduce) {
   for (const auto& q : op.ast.qualifiers) store |= q == "bulk_group";
   if (!reduce && !store) {
     op.take_one_of({"shared::cluster", "shared::cta"}, "a destination");
-    if (!op.take("global") || !op.take("mbarrier::complete_tx::bytes")) op.fail("expected .global and .mbarrier::complete_tx::bytes");
+    if (!op.take("global") || !op.take("mbarrier::complete_tx::bytes"))
+      op.fail("expected .global and .mbarrier::complete_tx::bytes");
     bool multicast = op.take("multicast::cluster");
     int n = 3 + multicast + hint;
     op.count(n, n);
@@ -202,7 +226,8 @@ void tensor_copy(OpDecoder& op, bool reduce) {
     if (multicast) in.f = op.src(3, Type::u16);
     if (hint) op.src(n - 1, Type::b64);
   } else {
-    if (!op.take("global") || !op.take("shared::cta") || !op.take("bulk_group")) op.fail("expected .global.shared::cta.bulk_group");
+    if (!op.take("global") || !op.take("shared::cta") || !op.take("bulk_group"))
+      op.fail("expected .global.shared::cta.bulk_group");
     op.count(2 + hint, 2 + hint);
     in.sub = static_cast<std::uint8_t>(reduce ? Kind::tensor_reduce : Kind::tensor_store);
     if (reduce) in.sub2 = reduction(op);
@@ -216,15 +241,25 @@ void tensor_copy(OpDecoder& op, bool reduce) {
 
 MapType reduce_type(OpDecoder& op) {
   op.take("noftz");
-  switch (op.take_type({Type::u32, Type::s32, Type::u64, Type::s64, Type::f16, Type::bf16, Type::f32, Type::f64, Type::b32, Type::b64})) {
-    case Type::s32: return MapType::s32;
-    case Type::u64: case Type::b64: return MapType::u64;
-    case Type::s64: return MapType::s64;
-    case Type::f16: return MapType::f16;
-    case Type::bf16: return MapType::bf16;
-    case Type::f32: return MapType::f32;
-    case Type::f64: return MapType::f64;
-    default: return MapType::u32;
+  switch (op.take_type({Type::u32, Type::s32, Type::u64, Type::s64, Type::f16, Type::bf16,
+                        Type::f32, Type::f64, Type::b32, Type::b64})) {
+    case Type::s32:
+      return MapType::s32;
+    case Type::u64:
+    case Type::b64:
+      return MapType::u64;
+    case Type::s64:
+      return MapType::s64;
+    case Type::f16:
+      return MapType::f16;
+    case Type::bf16:
+      return MapType::bf16;
+    case Type::f32:
+      return MapType::f32;
+    case Type::f64:
+      return MapType::f64;
+    default:
+      return MapType::u32;
   }
 }
 
@@ -237,11 +272,13 @@ void bulk_copy(OpDecoder& op, bool reduce) {
   const std::string to = op.peek_qualifier();
   if (to == "global") {
     op.take("global");
-    if (!op.take("shared::cta") || !op.take("bulk_group")) op.fail("expected .global.shared::cta.bulk_group");
+    if (!op.take("shared::cta") || !op.take("bulk_group"))
+      op.fail("expected .global.shared::cta.bulk_group");
     if (reduce) {
       in.sub2 = reduction(op);
       in.vec = static_cast<std::uint8_t>(reduce_type(op));
-      if (!reduce_supported(static_cast<ReduceOp>(in.sub2), static_cast<MapType>(in.vec))) op.fail("this reduction of this type does not exist");
+      if (!reduce_supported(static_cast<ReduceOp>(in.sub2), static_cast<MapType>(in.vec)))
+        op.fail("this reduction of this type does not exist");
     }
     op.count(3 + hint, 3 + hint);
     in.sub = static_cast<std::uint8_t>(reduce ? Kind::bulk_reduce : Kind::bulk_store);
@@ -254,7 +291,8 @@ void bulk_copy(OpDecoder& op, bool reduce) {
     if (reduce) op.fail("a reduction into shared memory is not implemented");
     op.take_one_of({"shared::cluster", "shared::cta"}, "a destination");
     bool from_global = op.take("global");
-    if (!from_global && !op.take("shared::cta")) op.fail("expected a source: .global or .shared::cta");
+    if (!from_global && !op.take("shared::cta"))
+      op.fail("expected a source: .global or .shared::cta");
     if (!op.take("mbarrier::complete_tx::bytes")) op.fail("expected .mbarrier::complete_tx::bytes");
     bool multicast = op.take("multicast::cluster");
     int n = 4 + multicast + hint;
@@ -296,7 +334,8 @@ void cp_async(OpDecoder& op) {
   op.address(op.operand(1), Space::global, &in.b, &offset);
   in.value = static_cast<std::int32_t>(offset);
   u64 size = op.need_immediate(2, "cp-size");
-  if (size != 16 && (cache == "cg" || (size != 4 && size != 8))) op.fail("cp-size " + std::to_string(size) + " is not " + (cache == "cg" ? "16" : "4, 8 or 16"));
+  if (size != 16 && (cache == "cg" || (size != 4 && size != 8)))
+    op.fail("cp-size " + std::to_string(size) + " is not " + (cache == "cg" ? "16" : "4, 8 or 16"));
   in.vec = static_cast<std::uint8_t>(size);
   int extra = op.operands() - 3 - hint;
   if (extra > 1) op.fail("too many operands");
@@ -375,12 +414,23 @@ Step replace_exec(Warp& w, const Instr& in, u32 mask) {
     if (!decode_map(p, &map, &why)) m.fault(w, in, i, "edits what is not a tensor map: " + why);
     u32 k = static_cast<u32>(in.value);
     switch (in.sub) {
-      case f_address: map.address = v; break;
-      case f_rank: map.rank = static_cast<int>(v) + 1; break;
-      case f_box: map.box[k] = static_cast<u32>(v); break;
-      case f_dim: map.dims[k] = v; break;
-      case f_stride: map.stride_bytes[k + 1] = v; break;
-      default: map.element_strides[k] = static_cast<u32>(v);
+      case f_address:
+        map.address = v;
+        break;
+      case f_rank:
+        map.rank = static_cast<int>(v) + 1;
+        break;
+      case f_box:
+        map.box[k] = static_cast<u32>(v);
+        break;
+      case f_dim:
+        map.dims[k] = v;
+        break;
+      case f_stride:
+        map.stride_bytes[k + 1] = v;
+        break;
+      default:
+        map.element_strides[k] = static_cast<u32>(v);
     }
     TensorMap record;
     encode_map(map, &record);
@@ -392,15 +442,18 @@ Step cp_fenceproxy_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   int lane = std::countr_zero(mask);
   u64 to = value(w, in.a, in.offset, lane), from = value(w, in.b, in.value, lane);
-  if (to % 128 || from % 128) m.fault(w, in, lane, "the tensor map's address is not a multiple of 128");
+  if (to % 128 || from % 128)
+    m.fault(w, in, lane, "the tensor map's address is not a multiple of 128");
   for (u32 part = 0; part < 128; part += 64)
-    std::memcpy(m.pointer(w, in, lane, Space::global, to + part, 64, true), m.pointer(w, in, lane, Space::shared, from + part, 64, false), 64);
+    std::memcpy(m.pointer(w, in, lane, Space::global, to + part, 64, true),
+                m.pointer(w, in, lane, Space::shared, from + part, 64, false), 64);
   return Step::next;
 }
 void tensormap(OpDecoder& op) {
   Instr& in = op.in;
   if (op.take("cp_fenceproxy")) {
-    for (const char* q : {"global", "shared::cta", "tensormap::generic", "release", "gpu", "sync", "aligned"})
+    for (const char* q :
+         {"global", "shared::cta", "tensormap::generic", "release", "gpu", "sync", "aligned"})
       if (!op.take(q)) op.fail(std::string("expected .") + q);
     in.aligned = true;
     op.count(3, 3);
@@ -413,14 +466,21 @@ void tensormap(OpDecoder& op) {
     return;
   }
   if (!op.take("replace") || !op.take("tile")) op.fail("expected .replace.tile");
-  std::string field = op.take_one_of({"global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride"}, "a field");
-  in.sub = field == "global_address" ? f_address : field == "rank" ? f_rank : field == "box_dim" ? f_box : field == "global_dim" ? f_dim
-           : field == "global_stride" ? f_stride : f_element_stride;
+  std::string field = op.take_one_of(
+      {"global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride"},
+      "a field");
+  in.sub = field == "global_address"  ? f_address
+           : field == "rank"          ? f_rank
+           : field == "box_dim"       ? f_box
+           : field == "global_dim"    ? f_dim
+           : field == "global_stride" ? f_stride
+                                      : f_element_stride;
   in.space = op.take_space({"global", "shared::cta"});
   if (!op.take("b1024")) op.fail("expected .b1024");
   bool indexed = in.sub > f_rank;
   Type t = op.take_type({Type::b32, Type::b64});
-  if ((t == Type::b64) != (in.sub == f_address || in.sub == f_stride)) op.fail("this field has the other width");
+  if ((t == Type::b64) != (in.sub == f_address || in.sub == f_stride))
+    op.fail("this field has the other width");
   op.count(indexed ? 3 : 2, indexed ? 3 : 2);
   op.address(op.operand(0), in.space, &in.a, &in.offset);
   if (indexed) {

@@ -1,7 +1,8 @@
-// Named barriers, the cluster barrier, bar.warp.sync, fences, setmaxnreg (PTX ISA, "Parallel Synchronization").
+// Named barriers, the cluster barrier, bar.warp.sync, fences, setmaxnreg (PTX ISA, "Parallel
+// Synchronization").
 //
-// A barrier counts threads in whole warps. Who completes it wakes the sleepers, whose splits then step past it.
-// Next: ops_mbarrier.cpp.
+// A barrier counts threads in whole warps. Who completes it wakes the sleepers, whose splits then
+// step past it. Next: ops_mbarrier.cpp.
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 
@@ -41,20 +42,24 @@ Step bar_exec(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i)
     if ((mask >> i & 1) && (w.get(in.a, i) != id || (in.b.present && w.get(in.b, i) != count)))
       m.fault(w, in, i, "the lanes of the warp name different barriers or thread counts");
-  if (id > 15) m.fault(w, in, lane, "barrier " + std::to_string(id) + " does not exist; there are 0 to 15");
+  if (id > 15)
+    m.fault(w, in, lane, "barrier " + std::to_string(id) + " does not exist; there are 0 to 15");
   if (count == 0 || count % 32 || count > all)
-    m.fault(w, in, lane, "the thread count " + std::to_string(count) + " of barrier " + std::to_string(id) +
-                             " is not a multiple of 32 from 32 to " + std::to_string(all));
+    m.fault(w, in, lane,
+            "the thread count " + std::to_string(count) + " of barrier " + std::to_string(id) +
+                " is not a multiple of 32 from 32 to " + std::to_string(all));
   NamedBarrier& b = w.cta->barriers[id];
   if (b.expected && b.expected != count)
-    m.fault(w, in, lane, "barrier " + std::to_string(id) + " is in use for " + std::to_string(b.expected) +
-                             " threads, this warp says " + std::to_string(count));
+    m.fault(w, in, lane,
+            "barrier " + std::to_string(id) + " is in use for " + std::to_string(b.expected) +
+                " threads, this warp says " + std::to_string(count));
   b.expected = count;
   b.arrived += in.aligned || mask == w.live ? 32 : static_cast<u32>(std::popcount(mask));
   barrier_event(EventKind::barrier_arrive, w, in, id, count, !in.flag);
   if (b.arrived > count)
-    m.fault(w, in, lane, "barrier " + std::to_string(id) + " expects " + std::to_string(count) + " threads and gets " +
-                             std::to_string(b.arrived));
+    m.fault(w, in, lane,
+            "barrier " + std::to_string(id) + " expects " + std::to_string(count) +
+                " threads and gets " + std::to_string(b.arrived));
   if (!in.flag) {
     Split& s = w.now();
     s.wait = Wait::barrier, s.key = id;
@@ -100,7 +105,9 @@ void cluster_event(EventKind kind, Warp& w, const Instr& in) { w.machine->publis
 Step cluster_arrive_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   auto& state = m.cluster_state[static_cast<std::size_t>(w.id)];
-  if (state != 0) m.fault(w, in, std::countr_zero(mask), "arrives at the cluster barrier again without waiting for the last phase");
+  if (state != 0)
+    m.fault(w, in, std::countr_zero(mask),
+            "arrives at the cluster barrier again without waiting for the last phase");
   state = 1;
   cluster_event(EventKind::cluster_arrive, w, in);
   bool all = true;
@@ -118,7 +125,8 @@ Step cluster_arrive_exec(Warp& w, const Instr& in, u32 mask) {
 Step cluster_wait_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   auto& state = m.cluster_state[static_cast<std::size_t>(w.id)];
-  if (state == 0) m.fault(w, in, std::countr_zero(mask), "waits at the cluster barrier without having arrived");
+  if (state == 0)
+    m.fault(w, in, std::countr_zero(mask), "waits at the cluster barrier without having arrived");
   if (state == 1) {
     w.now().wait = Wait::cluster;
     return Step::blocked;
@@ -153,7 +161,9 @@ Step fence_event(Warp& w, const Instr& in, u32 mask) {
 }
 Step fence_tensormap(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i)
-    if (mask >> i & 1) w.machine->pointer(w, in, i, Space::generic, w.get(in.a, i) + static_cast<u64>(in.offset), 128, false);
+    if (mask >> i & 1)
+      w.machine->pointer(w, in, i, Space::generic, w.get(in.a, i) + static_cast<u64>(in.offset),
+                         128, false);
   return Step::next;
 }
 
@@ -210,8 +220,9 @@ Step setmaxnreg_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   int lane = std::countr_zero(mask), want = in.value, have = w.register_count;
   if (in.flag ? want < have : want > have)
-    m.fault(w, in, lane, std::string("setmaxnreg.") + (in.flag ? "inc" : "dec") + " to " + std::to_string(want) +
-                             " from " + std::to_string(have) + " registers goes the wrong way");
+    m.fault(w, in, lane,
+            std::string("setmaxnreg.") + (in.flag ? "inc" : "dec") + " to " + std::to_string(want) +
+                " from " + std::to_string(have) + " registers goes the wrong way");
   if (in.flag && want - have > w.cta->free_registers) {
     w.now().wait = Wait::registers;
     return Step::blocked;
@@ -235,7 +246,8 @@ void setmaxnreg(OpDecoder& op) {
   op.take_type({Type::u32});
   op.count(1, 1);
   u64 n = op.need_immediate(0, "the register count");
-  if (n % 8 || n < 24 || n > 256) op.fail("count " + std::to_string(n) + " must be a multiple of 8 in [24, 256]");
+  if (n % 8 || n < 24 || n > 256)
+    op.fail("count " + std::to_string(n) + " must be a multiple of 8 in [24, 256]");
   in.value = static_cast<int>(n);
   in.work = Work::sync;
   in.exec = setmaxnreg_exec;
@@ -245,7 +257,8 @@ void setmaxnreg(OpDecoder& op) {
 }  // namespace
 
 void register_barrier_ops(OpTable& t) {
-  t["bar"] = bar, t["barrier"] = barrier, t["fence"] = fence, t["membar"] = membar, t["setmaxnreg"] = setmaxnreg;
+  t["bar"] = bar, t["barrier"] = barrier, t["fence"] = fence, t["membar"] = membar,
+  t["setmaxnreg"] = setmaxnreg;
 }
 
 }  // namespace flashptx::emulator

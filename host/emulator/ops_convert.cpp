@@ -1,7 +1,8 @@
-// cvt in all the pairs of types that have a meaning here (PTX ISA, "cvt"). The rounding is numeric.h's.
+// cvt in all the pairs of types that have a meaning here (PTX ISA, "cvt"). The rounding is
+// numeric.h's.
 //
-// Integer to integer truncates or extends, .sat clamps; the packed forms put their first source in the upper half.
-// Next: ops_memory.cpp.
+// Integer to integer truncates or extends, .sat clamps; the packed forms put their first source in
+// the upper half. Next: ops_memory.cpp.
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 #include "host/emulator/numeric.h"
@@ -22,13 +23,23 @@ bool integer(Type t) { return !is_float(t) && t != Type::pred; }
 // A register's value as a signed or unsigned 64-bit integer of type t.
 s64 extend(u64 v, Type t) {
   switch (t) {
-    case Type::s8: return static_cast<std::int8_t>(v);
-    case Type::s16: return static_cast<std::int16_t>(v);
-    case Type::s32: return static_cast<std::int32_t>(v);
-    case Type::u8: case Type::b8: return static_cast<std::uint8_t>(v);
-    case Type::u16: case Type::b16: return static_cast<u16>(v);
-    case Type::u32: case Type::b32: return static_cast<u32>(v);
-    default: return static_cast<s64>(v);
+    case Type::s8:
+      return static_cast<std::int8_t>(v);
+    case Type::s16:
+      return static_cast<std::int16_t>(v);
+    case Type::s32:
+      return static_cast<std::int32_t>(v);
+    case Type::u8:
+    case Type::b8:
+      return static_cast<std::uint8_t>(v);
+    case Type::u16:
+    case Type::b16:
+      return static_cast<u16>(v);
+    case Type::u32:
+    case Type::b32:
+      return static_cast<u32>(v);
+    default:
+      return static_cast<s64>(v);
   }
 }
 u64 clamp_integer(s64 v, Type from, Type to) {
@@ -59,10 +70,14 @@ Step int_int(Warp& w, const Instr& in, u32 mask) {
 
 double to_double(Type t, u64 v) {
   switch (t) {
-    case Type::f16: return f16_to_f32(static_cast<u16>(v));
-    case Type::bf16: return bf16_to_f32(static_cast<u16>(v));
-    case Type::f32: return float_of(static_cast<u32>(v));
-    default: return double_of(v);
+    case Type::f16:
+      return f16_to_f32(static_cast<u16>(v));
+    case Type::bf16:
+      return bf16_to_f32(static_cast<u16>(v));
+    case Type::f32:
+      return float_of(static_cast<u32>(v));
+    default:
+      return double_of(v);
   }
 }
 Step float_int(Warp& w, const Instr& in, u32 mask) {
@@ -72,8 +87,9 @@ Step float_int(Warp& w, const Instr& in, u32 mask) {
     if (!(mask >> i & 1)) continue;
     double x = to_double(in.type2, w.get(in.a, i));
     if (in.ftz && in.type2 == Type::f32) x = flush_f32(static_cast<float>(x));
-    u64 r = is_signed(in.type) ? static_cast<u64>(float_to_signed(x, round, bits, in.type2 == Type::f64))
-                               : float_to_unsigned(x, round, bits, in.type2 == Type::f64);
+    u64 r = is_signed(in.type)
+                ? static_cast<u64>(float_to_signed(x, round, bits, in.type2 == Type::f64))
+                : float_to_unsigned(x, round, bits, in.type2 == Type::f64);
     w.set(in.d, i, in.d.width == 4 && bits == 16 ? r & 0xffff : r);
   }
   return Step::next;
@@ -105,11 +121,13 @@ Step float_float(Warp& w, const Instr& in, u32 mask) {
     u64 v = w.get(in.a, i), r = 0;
     double x = to_double(in.type2, v);
     if (in.value) {  // .rni and its kin: to an integral value
-      r = in.type == Type::f64 ? bits_of(round_to_integral_f64(x, m.round)) : bits_of(round_to_integral_f32(static_cast<float>(x), m));
+      r = in.type == Type::f64 ? bits_of(round_to_integral_f64(x, m.round))
+                               : bits_of(round_to_integral_f32(static_cast<float>(x), m));
     } else if (in.type == Type::f64) {
       r = bits_of(in.type2 == Type::f32 ? f32_to_f64(float_of(static_cast<u32>(v)), in.ftz) : x);
     } else if (in.type == Type::f32) {
-      r = in.type2 == Type::f64 ? bits_of(f64_to_f32(x, m)) : bits_of(f32_to_f32(static_cast<float>(x), m));
+      r = in.type2 == Type::f64 ? bits_of(f64_to_f32(x, m))
+                                : bits_of(f32_to_f32(static_cast<float>(x), m));
     } else if (in.type == Type::f16) {
       r = in.type2 == Type::f64 ? round_to(kF16, x, m) : f32_to_f16(static_cast<float>(x), m);
     } else if (in.type == Type::bf16) {
@@ -124,7 +142,8 @@ Step float_float(Warp& w, const Instr& in, u32 mask) {
 
 // Packed forms: a is the upper source, b the lower.
 Step pack_f32(Warp& w, const Instr& in, u32 mask) {
-  const float *hi = reinterpret_cast<const float*>(w.in(in.a)), *lo = reinterpret_cast<const float*>(w.in(in.b));
+  const float *hi = reinterpret_cast<const float*>(w.in(in.a)),
+              *lo = reinterpret_cast<const float*>(w.in(in.b));
   ConvertMods m = mods_of(in);
   alignas(64) u32 out[32];
   bool plain = !m.satfinite && !m.relu && !m.ftz && m.round == Round::rn;
@@ -151,7 +170,8 @@ Step f16x2_to_fp8(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i) {
     if (!(mask >> i & 1)) continue;
     u32 v = w.u32_in(in.a)[i];
-    w.set(in.d, i, in.type == Type::e4m3x2 ? f16x2_to_e4m3x2(v, in.flag2) : f16x2_to_e5m2x2(v, in.flag2));
+    w.set(in.d, i,
+          in.type == Type::e4m3x2 ? f16x2_to_e4m3x2(v, in.flag2) : f16x2_to_e5m2x2(v, in.flag2));
   }
   return Step::next;
 }
@@ -159,21 +179,27 @@ Step fp8_to_f16x2(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i) {
     if (!(mask >> i & 1)) continue;
     u16 v = static_cast<u16>(w.u32_in(in.a)[i]);
-    w.set(in.d, i, in.type2 == Type::e4m3x2 ? e4m3x2_to_f16x2(v, in.flag2) : e5m2x2_to_f16x2(v, in.flag2));
+    w.set(in.d, i,
+          in.type2 == Type::e4m3x2 ? e4m3x2_to_f16x2(v, in.flag2) : e5m2x2_to_f16x2(v, in.flag2));
   }
   return Step::next;
 }
 
 constexpr std::initializer_list<Type> any = {
-    Type::u8, Type::u16, Type::u32, Type::u64, Type::s8, Type::s16, Type::s32, Type::s64, Type::f16, Type::bf16,
-    Type::f32, Type::f64, Type::f16x2, Type::bf16x2, Type::e4m3x2, Type::e5m2x2, Type::tf32};
+    Type::u8,    Type::u16,    Type::u32,    Type::u64,    Type::s8,  Type::s16,
+    Type::s32,   Type::s64,    Type::f16,    Type::bf16,   Type::f32, Type::f64,
+    Type::f16x2, Type::bf16x2, Type::e4m3x2, Type::e5m2x2, Type::tf32};
 
 void cvt(OpDecoder& op) {
   Instr& in = op.in;
   std::string round = op.take_optional({"rn", "rz", "rm", "rp", "rna"});
   std::string whole = round.empty() ? op.take_optional({"rni", "rzi", "rmi", "rpi"}) : "";
   char mode = round.empty() ? (whole.empty() ? 'n' : whole[1]) : round[1];
-  in.sub = static_cast<std::uint8_t>(round == "rna" ? Round::rna : mode == 'z' ? Round::rz : mode == 'm' ? Round::rm : mode == 'p' ? Round::rp : Round::rn);
+  in.sub = static_cast<std::uint8_t>(round == "rna" ? Round::rna
+                                     : mode == 'z'  ? Round::rz
+                                     : mode == 'm'  ? Round::rm
+                                     : mode == 'p'  ? Round::rp
+                                                    : Round::rn);
   in.ftz = op.take("ftz");
   in.sat = op.take("sat");
   in.flag = op.take("satfinite");
@@ -197,7 +223,8 @@ void cvt(OpDecoder& op) {
   } else if (d == Type::f16x2 && (a == Type::e4m3x2 || a == Type::e5m2x2)) {
     if (round != "rn") op.fail("expected .rn");
     in.exec = fp8_to_f16x2;
-  } else if (packed || a == Type::f16x2 || a == Type::bf16x2 || a == Type::e4m3x2 || a == Type::e5m2x2 || a == Type::tf32) {
+  } else if (packed || a == Type::f16x2 || a == Type::bf16x2 || a == Type::e4m3x2 ||
+             a == Type::e5m2x2 || a == Type::tf32) {
     op.fail("this pair of types is not implemented");
   } else if (integer(d) && integer(a)) {
     if (!round.empty() || !whole.empty()) op.fail("integer to integer takes no rounding");
@@ -209,10 +236,12 @@ void cvt(OpDecoder& op) {
     if (round.empty()) op.fail("integer to float needs a rounding such as .rn");
     in.exec = int_float;
   } else {
-    bool narrower = type_bytes(d) < type_bytes(a) || d == Type::tf32 || (d == Type::bf16 && a == Type::f16) || (d == Type::f16 && a == Type::bf16);
+    bool narrower = type_bytes(d) < type_bytes(a) || d == Type::tf32 ||
+                    (d == Type::bf16 && a == Type::f16) || (d == Type::f16 && a == Type::bf16);
     if (narrower && round.empty()) op.fail("expected a rounding such as .rn");
     if (!whole.empty() && d != a) op.fail("." + whole + " between floats needs equal types");
-    if (!whole.empty() && d != Type::f32 && d != Type::f64) op.fail("." + whole + " of 16-bit floats is not implemented");
+    if (!whole.empty() && d != Type::f32 && d != Type::f64)
+      op.fail("." + whole + " of 16-bit floats is not implemented");
     in.value = !whole.empty();
     in.exec = float_float;
   }

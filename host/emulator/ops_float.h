@@ -5,7 +5,25 @@
 
 namespace flashptx::emulator {
 
-enum class FloatOp : std::uint8_t { add, sub, mul, fma, div, min, max, abs, neg, rcp, sqrt, rsqrt, ex2, lg2, sin, cos, tanh };
+enum class FloatOp : std::uint8_t {
+  add,
+  sub,
+  mul,
+  fma,
+  div,
+  min,
+  max,
+  abs,
+  neg,
+  rcp,
+  sqrt,
+  rsqrt,
+  ex2,
+  lg2,
+  sin,
+  cos,
+  tanh
+};
 
 // False, with nothing taken, when the instruction has no floating-point type.
 bool decode_float_arithmetic(OpDecoder& op, FloatOp what);

@@ -1,5 +1,5 @@
-// Integer arithmetic, logic, shifts, bit fields, comparison and selection (PTX ISA, "Integer Arithmetic",
-// "Comparison and Selection", "Logic and Shift").
+// Integer arithmetic, logic, shifts, bit fields, comparison and selection (PTX ISA, "Integer
+// Arithmetic", "Comparison and Selection", "Logic and Shift").
 //
 // Each opcode: what its qualifiers may be, where its operands go, which loop runs it.
 // Next: ops_float.cpp, which add/mul/setp and the like hand their float types to.
@@ -21,8 +21,9 @@ using s64 = std::int64_t;
 __extension__ using u128 = unsigned __int128;
 __extension__ using s128 = __int128;
 
-constexpr std::initializer_list<Type> integers = {Type::u16, Type::u32, Type::u64, Type::s16, Type::s32, Type::s64,
-                                                  Type::f16, Type::f16x2, Type::bf16, Type::bf16x2, Type::f32, Type::f64};
+constexpr std::initializer_list<Type> integers = {Type::u16,  Type::u32,    Type::u64, Type::s16,
+                                                  Type::s32,  Type::s64,    Type::f16, Type::f16x2,
+                                                  Type::bf16, Type::bf16x2, Type::f32, Type::f64};
 constexpr std::initializer_list<Type> bits = {Type::b16, Type::b32, Type::b64};
 
 void operands2(OpDecoder& op, Type t) {
@@ -36,24 +37,27 @@ void operands1(OpDecoder& op, Type t) {
   op.in.work = Work::alu;
 }
 
-// Picks the loop for an integer type. F takes and returns the widest unsigned or the exact signed type.
-#define BY_TYPE2(t, f)                                                                       \
-  (t == Type::u16   ? Exec(lanes2<[](u16 a, u16 b) -> u16 f, u16, u16, u16>)                 \
-   : t == Type::s16 ? Exec(lanes2<[](s16 a, s16 b) -> s16 f, s16, s16, s16>)                 \
-   : t == Type::u32 ? Exec(lanes2<[](u32 a, u32 b) -> u32 f, u32, u32, u32>)                 \
-   : t == Type::s32 ? Exec(lanes2<[](s32 a, s32 b) -> s32 f, s32, s32, s32>)                 \
-   : t == Type::u64 ? Exec(lanes2<[](u64 a, u64 b) -> u64 f, u64, u64, u64>)                 \
+// Picks the loop for an integer type. F takes and returns the widest unsigned or the exact signed
+// type.
+#define BY_TYPE2(t, f)                                                       \
+  (t == Type::u16   ? Exec(lanes2<[](u16 a, u16 b) -> u16 f, u16, u16, u16>) \
+   : t == Type::s16 ? Exec(lanes2<[](s16 a, s16 b) -> s16 f, s16, s16, s16>) \
+   : t == Type::u32 ? Exec(lanes2<[](u32 a, u32 b) -> u32 f, u32, u32, u32>) \
+   : t == Type::s32 ? Exec(lanes2<[](s32 a, s32 b) -> s32 f, s32, s32, s32>) \
+   : t == Type::u64 ? Exec(lanes2<[](u64 a, u64 b) -> u64 f, u64, u64, u64>) \
                     : Exec(lanes2<[](s64 a, s64 b) -> s64 f, s64, s64, s64>))
-#define BY_SIZE2(t, f)                                                                       \
-  (type_bytes(t) == 2   ? Exec(lanes2<[](u16 a, u16 b) -> u16 f, u16, u16, u16>)             \
-   : type_bytes(t) == 4 ? Exec(lanes2<[](u32 a, u32 b) -> u32 f, u32, u32, u32>)             \
+#define BY_SIZE2(t, f)                                                           \
+  (type_bytes(t) == 2   ? Exec(lanes2<[](u16 a, u16 b) -> u16 f, u16, u16, u16>) \
+   : type_bytes(t) == 4 ? Exec(lanes2<[](u32 a, u32 b) -> u32 f, u32, u32, u32>) \
                         : Exec(lanes2<[](u64 a, u64 b) -> u64 f, u64, u64, u64>))
-#define BY_SIZE1(t, f)                                                                       \
-  (type_bytes(t) == 2   ? Exec(lanes1<[](u16 a) -> u16 f, u16, u16>)                         \
-   : type_bytes(t) == 4 ? Exec(lanes1<[](u32 a) -> u32 f, u32, u32>)                         \
+#define BY_SIZE1(t, f)                                               \
+  (type_bytes(t) == 2   ? Exec(lanes1<[](u16 a) -> u16 f, u16, u16>) \
+   : type_bytes(t) == 4 ? Exec(lanes1<[](u32 a) -> u32 f, u32, u32>) \
                         : Exec(lanes1<[](u64 a) -> u64 f, u64, u64>))
 
-s32 saturate(s64 v) { return v > 0x7fffffff ? 0x7fffffff : v < -0x7fffffff - 1 ? -0x7fffffff - 1 : static_cast<s32>(v); }
+s32 saturate(s64 v) {
+  return v > 0x7fffffff ? 0x7fffffff : v < -0x7fffffff - 1 ? -0x7fffffff - 1 : static_cast<s32>(v);
+}
 
 void add(OpDecoder& op) {
   if (decode_float_arithmetic(op, FloatOp::add)) return;
@@ -83,11 +87,16 @@ s16 mul_hi(s16 a, s16 b) { return static_cast<s16>(s32{a} * b >> 16); }
 
 Type twice(OpDecoder& op, Type t) {
   switch (t) {
-    case Type::u16: return Type::u32;
-    case Type::s16: return Type::s32;
-    case Type::u32: return Type::u64;
-    case Type::s32: return Type::s64;
-    default: op.fail(".wide needs a 16- or 32-bit integer type");
+    case Type::u16:
+      return Type::u32;
+    case Type::s16:
+      return Type::s32;
+    case Type::u32:
+      return Type::u64;
+    case Type::s32:
+      return Type::s64;
+    default:
+      op.fail(".wide needs a 16- or 32-bit integer type");
   }
 }
 
@@ -99,10 +108,12 @@ void mul(OpDecoder& op) {
     op.count(3, 3);
     op.in.work = Work::alu;
     op.in.d = op.dst(0, twice(op, t)), op.in.a = op.src(1, t), op.in.b = op.src(2, t);
-    op.in.exec = t == Type::u16   ? Exec(lanes2<[](u16 a, u16 b) { return u32{a} * u32{b}; }, u32, u16, u16>)
-                 : t == Type::s16 ? Exec(lanes2<[](s16 a, s16 b) { return s32{a} * s32{b}; }, s32, s16, s16>)
-                 : t == Type::u32 ? Exec(lanes2<[](u32 a, u32 b) { return u64{a} * u64{b}; }, u64, u32, u32>)
-                                  : Exec(lanes2<[](s32 a, s32 b) { return s64{a} * s64{b}; }, s64, s32, s32>);
+    op.in.exec =
+        t == Type::u16   ? Exec(lanes2<[](u16 a, u16 b) { return u32{a} * u32{b}; }, u32, u16, u16>)
+        : t == Type::s16 ? Exec(lanes2<[](s16 a, s16 b) { return s32{a} * s32{b}; }, s32, s16, s16>)
+        : t == Type::u32
+            ? Exec(lanes2<[](u32 a, u32 b) { return u64{a} * u64{b}; }, u64, u32, u32>)
+            : Exec(lanes2<[](s32 a, s32 b) { return s64{a} * s64{b}; }, s64, s32, s32>);
     return;
   }
   operands2(op, t);
@@ -117,22 +128,41 @@ void mad(OpDecoder& op) {
   Type wide = part == "wide" ? twice(op, t) : t;
   op.count(4, 4);
   op.in.work = Work::alu;
-  op.in.d = op.dst(0, wide), op.in.a = op.src(1, t), op.in.b = op.src(2, t), op.in.c = op.src(3, wide);
+  op.in.d = op.dst(0, wide), op.in.a = op.src(1, t), op.in.b = op.src(2, t),
+  op.in.c = op.src(3, wide);
   if (part == "wide") {
-    op.in.exec = t == Type::u16   ? Exec(lanes3<[](u16 a, u16 b, u32 c) { return u32{a} * u32{b} + c; }, u32, u16, u16, u32>)
-                 : t == Type::s16 ? Exec(lanes3<[](s16 a, s16 b, u32 c) { return static_cast<u32>(s32{a} * s32{b}) + c; }, u32, s16, s16, u32>)
-                 : t == Type::u32 ? Exec(lanes3<[](u32 a, u32 b, u64 c) { return u64{a} * u64{b} + c; }, u64, u32, u32, u64>)
-                                  : Exec(lanes3<[](s32 a, s32 b, u64 c) { return static_cast<u64>(s64{a} * s64{b}) + c; }, u64, s32, s32, u64>);
+    op.in.exec =
+        t == Type::u16 ? Exec(lanes3<[](u16 a, u16 b, u32 c) { return u32{a} * u32{b} + c; }, u32,
+                                     u16, u16, u32>)
+        : t == Type::s16
+            ? Exec(lanes3<[](s16 a, s16 b, u32 c) { return static_cast<u32>(s32{a} * s32{b}) + c; },
+                          u32, s16, s16, u32>)
+        : t == Type::u32
+            ? Exec(lanes3<[](u32 a, u32 b, u64 c) { return u64{a} * u64{b} + c; }, u64, u32, u32,
+                          u64>)
+            : Exec(lanes3<[](s32 a, s32 b, u64 c) { return static_cast<u64>(s64{a} * s64{b}) + c; },
+                          u64, s32, s32, u64>);
   } else if (part == "lo") {
-    op.in.exec = type_bytes(t) == 2   ? Exec(lanes3<[](u16 a, u16 b, u16 c) { return static_cast<u16>(u32{a} * u32{b} + c); }, u16, u16, u16, u16>)
-                 : type_bytes(t) == 4 ? Exec(lanes3<[](u32 a, u32 b, u32 c) { return a * b + c; }, u32, u32, u32, u32>)
-                                      : Exec(lanes3<[](u64 a, u64 b, u64 c) { return a * b + c; }, u64, u64, u64, u64>);
+    op.in.exec =
+        type_bytes(t) == 2
+            ? Exec(lanes3<[](u16 a, u16 b, u16 c) { return static_cast<u16>(u32{a} * u32{b} + c); },
+                          u16, u16, u16, u16>)
+        : type_bytes(t) == 4
+            ? Exec(lanes3<[](u32 a, u32 b, u32 c) { return a * b + c; }, u32, u32, u32, u32>)
+            : Exec(lanes3<[](u64 a, u64 b, u64 c) { return a * b + c; }, u64, u64, u64, u64>);
   } else {
-    op.in.exec = t == Type::u32   ? Exec(lanes3<[](u32 a, u32 b, u32 c) { return mul_hi(a, b) + c; }, u32, u32, u32, u32>)
-                 : t == Type::s32 ? Exec(lanes3<[](s32 a, s32 b, u32 c) { return static_cast<u32>(mul_hi(a, b)) + c; }, u32, s32, s32, u32>)
-                 : t == Type::u64 ? Exec(lanes3<[](u64 a, u64 b, u64 c) { return mul_hi(a, b) + c; }, u64, u64, u64, u64>)
-                 : t == Type::s64 ? Exec(lanes3<[](s64 a, s64 b, u64 c) { return static_cast<u64>(mul_hi(a, b)) + c; }, u64, s64, s64, u64>)
-                                  : Exec(nullptr);
+    op.in.exec =
+        t == Type::u32
+            ? Exec(lanes3<[](u32 a, u32 b, u32 c) { return mul_hi(a, b) + c; }, u32, u32, u32, u32>)
+        : t == Type::s32
+            ? Exec(lanes3<[](s32 a, s32 b, u32 c) { return static_cast<u32>(mul_hi(a, b)) + c; },
+                          u32, s32, s32, u32>)
+        : t == Type::u64
+            ? Exec(lanes3<[](u64 a, u64 b, u64 c) { return mul_hi(a, b) + c; }, u64, u64, u64, u64>)
+        : t == Type::s64
+            ? Exec(lanes3<[](s64 a, s64 b, u64 c) { return static_cast<u64>(mul_hi(a, b)) + c; },
+                          u64, s64, s64, u64>)
+            : Exec(nullptr);
     if (!op.in.exec) op.fail(".hi of 16-bit mad is not implemented");
   }
 }
@@ -171,7 +201,8 @@ void min_op(OpDecoder& op) {
   Type t = op.take_type(integers);
   operands2(op, t);
   if (relu && t != Type::s32) op.fail(".relu needs .s32");
-  if (relu) op.in.exec = lanes2<[](s32 a, s32 b) { return std::max(0, std::min(a, b)); }, s32, s32, s32>;
+  if (relu)
+    op.in.exec = lanes2<[](s32 a, s32 b) { return std::max(0, std::min(a, b)); }, s32, s32, s32>;
   else op.in.exec = BY_TYPE2(t, { return b < a ? b : a; });
 }
 void max_op(OpDecoder& op) {
@@ -180,16 +211,25 @@ void max_op(OpDecoder& op) {
   Type t = op.take_type(integers);
   operands2(op, t);
   if (relu && t != Type::s32) op.fail(".relu needs .s32");
-  if (relu) op.in.exec = lanes2<[](s32 a, s32 b) { return std::max(0, std::max(a, b)); }, s32, s32, s32>;
+  if (relu)
+    op.in.exec = lanes2<[](s32 a, s32 b) { return std::max(0, std::max(a, b)); }, s32, s32, s32>;
   else op.in.exec = BY_TYPE2(t, { return a < b ? b : a; });
 }
 void abs_op(OpDecoder& op) {
   if (decode_float_arithmetic(op, FloatOp::abs)) return;
   Type t = op.take_type({Type::s16, Type::s32, Type::s64});
   operands1(op, t);
-  op.in.exec = t == Type::s16   ? Exec(lanes1<[](s16 a) { return static_cast<u16>(a < 0 ? -a : a); }, u16, s16>)
-               : t == Type::s32 ? Exec(lanes1<[](s32 a) { return a < 0 ? 0u - static_cast<u32>(a) : static_cast<u32>(a); }, u32, s32>)
-                                : Exec(lanes1<[](s64 a) { return a < 0 ? u64{0} - static_cast<u64>(a) : static_cast<u64>(a); }, u64, s64>);
+  op.in.exec =
+      t == Type::s16
+          ? Exec(lanes1<[](s16 a) { return static_cast<u16>(a < 0 ? -a : a); }, u16, s16>)
+      : t == Type::s32
+          ? Exec(
+                lanes1<[](s32 a) { return a < 0 ? 0u - static_cast<u32>(a) : static_cast<u32>(a); },
+                       u32, s32>)
+          : Exec(lanes1<[](s64 a) {
+              return a < 0 ? u64{0} - static_cast<u64>(a) : static_cast<u64>(a);
+            },
+                        u64, s64>);
 }
 void neg(OpDecoder& op) {
   if (decode_float_arithmetic(op, FloatOp::neg)) return;
@@ -210,12 +250,12 @@ void logic(OpDecoder& op, Exec on_pred, Exec e2, Exec e4, Exec e8) {
   operands2(op, t);
   op.in.exec = t == Type::pred ? on_pred : type_bytes(t) == 2 ? e2 : type_bytes(t) == 4 ? e4 : e8;
 }
-#define LOGIC(name, expression)                                                                              \
-  void name(OpDecoder& op) {                                                                                 \
-    logic(op, pred2<[](u32 a, u32 b) -> u32 { return expression; }>,                                         \
-          lanes2<[](u16 a, u16 b) -> u16 { return static_cast<u16>(expression); }, u16, u16, u16>,           \
-          lanes2<[](u32 a, u32 b) -> u32 { return expression; }, u32, u32, u32>,                             \
-          lanes2<[](u64 a, u64 b) -> u64 { return expression; }, u64, u64, u64>);                            \
+#define LOGIC(name, expression)                                                                    \
+  void name(OpDecoder& op) {                                                                       \
+    logic(op, pred2<[](u32 a, u32 b) -> u32 { return expression; }>,                               \
+          lanes2<[](u16 a, u16 b) -> u16 { return static_cast<u16>(expression); }, u16, u16, u16>, \
+          lanes2<[](u32 a, u32 b) -> u32 { return expression; }, u32, u32, u32>,                   \
+          lanes2<[](u64 a, u64 b) -> u64 { return expression; }, u64, u64, u64>);                  \
   }
 LOGIC(and_op, a& b)
 LOGIC(or_op, a | b)
@@ -268,23 +308,41 @@ void shl(OpDecoder& op) {
   op.count(3, 3);
   op.in.work = Work::alu;
   op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, Type::u32);
-  op.in.exec = type_bytes(t) == 2   ? Exec(lanes2<[](u16 a, u32 b) { return static_cast<u16>((b > 15) ? 0 : a << b); }, u16, u16, u32>)
-               : type_bytes(t) == 4 ? Exec(lanes2<[](u32 a, u32 b) { return (b > 31) ? 0 : a << (b & 31); }, u32, u32, u32>)
-                                    : Exec(lanes2<[](u64 a, u32 b) { return (b > 63) ? 0 : a << (b & 63); }, u64, u64, u32>);
+  op.in.exec =
+      type_bytes(t) == 2
+          ? Exec(lanes2<[](u16 a, u32 b) { return static_cast<u16>((b > 15) ? 0 : a << b); }, u16,
+                        u16, u32>)
+      : type_bytes(t) == 4
+          ? Exec(lanes2<[](u32 a, u32 b) { return (b > 31) ? 0 : a << (b & 31); }, u32, u32, u32>)
+          : Exec(lanes2<[](u64 a, u32 b) { return (b > 63) ? 0 : a << (b & 63); }, u64, u64, u32>);
 }
 void shr(OpDecoder& op) {
-  Type t = op.take_type({Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64, Type::s16, Type::s32, Type::s64});
+  Type t = op.take_type({Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64,
+                         Type::s16, Type::s32, Type::s64});
   op.count(3, 3);
   op.in.work = Work::alu;
   op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, Type::u32);
   switch (t) {
-    case Type::s16: op.in.exec = lanes2<[](s16 a, u32 b) { return static_cast<s16>((a >> std::min(b, 15u))); }, s16, s16, u32>; break;
-    case Type::s32: op.in.exec = lanes2<[](s32 a, u32 b) { return (a >> std::min(b, 31u)); }, s32, s32, u32>; break;
-    case Type::s64: op.in.exec = lanes2<[](s64 a, u32 b) { return (a >> std::min(b, 63u)); }, s64, s64, u32>; break;
+    case Type::s16:
+      op.in.exec = lanes2<[](s16 a, u32 b) { return static_cast<s16>((a >> std::min(b, 15u))); },
+                          s16, s16, u32>;
+      break;
+    case Type::s32:
+      op.in.exec = lanes2<[](s32 a, u32 b) { return (a >> std::min(b, 31u)); }, s32, s32, u32>;
+      break;
+    case Type::s64:
+      op.in.exec = lanes2<[](s64 a, u32 b) { return (a >> std::min(b, 63u)); }, s64, s64, u32>;
+      break;
     default:
-      op.in.exec = type_bytes(t) == 2   ? Exec(lanes2<[](u16 a, u32 b) { return static_cast<u16>((b > 15) ? 0 : (a >> b)); }, u16, u16, u32>)
-                   : type_bytes(t) == 4 ? Exec(lanes2<[](u32 a, u32 b) { return (b > 31) ? 0 : (a >> (b & 31)); }, u32, u32, u32>)
-                                        : Exec(lanes2<[](u64 a, u32 b) { return (b > 63) ? 0 : (a >> (b & 63)); }, u64, u64, u32>);
+      op.in.exec =
+          type_bytes(t) == 2
+              ? Exec(lanes2<[](u16 a, u32 b) { return static_cast<u16>((b > 15) ? 0 : (a >> b)); },
+                            u16, u16, u32>)
+          : type_bytes(t) == 4
+              ? Exec(lanes2<[](u32 a, u32 b) { return (b > 31) ? 0 : (a >> (b & 31)); }, u32, u32,
+                            u32>)
+              : Exec(lanes2<[](u64 a, u32 b) { return (b > 63) ? 0 : (a >> (b & 63)); }, u64, u64,
+                            u32>);
   }
 }
 void shf(OpDecoder& op) {
@@ -293,13 +351,25 @@ void shf(OpDecoder& op) {
   op.take_type({Type::b32});
   op.count(4, 4);
   op.in.work = Work::alu;
-  op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::b32), op.in.b = op.src(2, Type::b32), op.in.c = op.src(3, Type::u32);
+  op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::b32), op.in.b = op.src(2, Type::b32),
+  op.in.c = op.src(3, Type::u32);
   using F = Exec;
-  F table[2][2] = {
-      {lanes3<[](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64{b} << 32 | a) >> std::min(c, 32u))); }, u32, u32, u32, u32>,
-       lanes3<[](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64{b} << 32 | a) >> (c & 31))); }, u32, u32, u32, u32>},
-      {lanes3<[](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64{b} << 32 | a) >> (32 - std::min(c, 32u)))); }, u32, u32, u32, u32>,
-       lanes3<[](u32 a, u32 b, u32 c) { return static_cast<u32>(((u64{b} << 32 | a) >> (32 - (c & 31)))); }, u32, u32, u32, u32>}};
+  F table[2][2] = {{lanes3<[](u32 a, u32 b, u32 c) {
+                      return static_cast<u32>(((u64{b} << 32 | a) >> std::min(c, 32u)));
+                    },
+                           u32, u32, u32, u32>,
+                    lanes3<[](u32 a, u32 b, u32 c) {
+                      return static_cast<u32>(((u64{b} << 32 | a) >> (c & 31)));
+                    },
+                           u32, u32, u32, u32>},
+                   {lanes3<[](u32 a, u32 b, u32 c) {
+                      return static_cast<u32>(((u64{b} << 32 | a) >> (32 - std::min(c, 32u))));
+                    },
+                           u32, u32, u32, u32>,
+                    lanes3<[](u32 a, u32 b, u32 c) {
+                      return static_cast<u32>(((u64{b} << 32 | a) >> (32 - (c & 31))));
+                    },
+                           u32, u32, u32, u32>}};
   op.in.exec = table[left][wrap];
 }
 
@@ -322,7 +392,8 @@ void bfe(OpDecoder& op) {
   Type t = op.take_type({Type::u32, Type::s32, Type::u64, Type::s64});
   op.count(4, 4);
   op.in.work = Work::alu;
-  op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, Type::u32), op.in.c = op.src(3, Type::u32);
+  op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, Type::u32),
+  op.in.c = op.src(3, Type::u32);
   op.in.exec = t == Type::u32   ? Exec(lanes3<bfe_of<u32>, u32, u32, u32, u32>)
                : t == Type::s32 ? Exec(lanes3<bfe_of<s32>, s32, s32, u32, u32>)
                : t == Type::u64 ? Exec(lanes3<bfe_of<u64>, u64, u64, u32, u32>)
@@ -354,8 +425,15 @@ void bmsk(OpDecoder& op) {
   op.take_type({Type::b32});
   op.count(3, 3);
   op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::u32), op.in.b = op.src(2, Type::u32);
-  op.in.exec = wrap ? Exec(lanes2<[](u32 a, u32 b) { return static_cast<u32>(((u64{1} << (b & 31)) - 1) << (a & 31)); }, u32, u32, u32>)
-                    : Exec(lanes2<[](u32 a, u32 b) { return static_cast<u32>(((u64{1} << std::min(b, 32u)) - 1) << std::min(a, 32u)); }, u32, u32, u32>);
+  op.in.exec =
+      wrap ? Exec(lanes2<[](u32 a, u32 b) {
+        return static_cast<u32>(((u64{1} << (b & 31)) - 1) << (a & 31));
+      },
+                         u32, u32, u32>)
+           : Exec(lanes2<[](u32 a, u32 b) {
+               return static_cast<u32>(((u64{1} << std::min(b, 32u)) - 1) << std::min(a, 32u));
+             },
+                         u32, u32, u32>);
 }
 
 u32 reverse(u32 v) {
@@ -367,7 +445,11 @@ void brev(OpDecoder& op) {
   Type t = op.take_type({Type::b32, Type::b64});
   operands1(op, t);
   op.in.exec = type_bytes(t) == 4 ? Exec(lanes1<reverse, u32, u32>)
-                                  : Exec(lanes1<[](u64 a) { return u64{reverse(static_cast<u32>(a))} << 32 | reverse(static_cast<u32>((a >> 32))); }, u64, u64>);
+                                  : Exec(lanes1<[](u64 a) {
+                                      return u64{reverse(static_cast<u32>(a))} << 32 |
+                                             reverse(static_cast<u32>((a >> 32)));
+                                    },
+                                                u64, u64>);
 }
 void count_op(OpDecoder& op, bool zeros) {
   Type t = op.take_type({Type::b32, Type::b64});
@@ -375,8 +457,14 @@ void count_op(OpDecoder& op, bool zeros) {
   op.in.work = Work::alu;
   op.in.d = op.dst(0, Type::u32), op.in.a = op.src(1, t);
   bool wide = type_bytes(t) == 8;
-  if (zeros) op.in.exec = wide ? Exec(lanes1<[](u64 a) { return static_cast<u32>(std::countl_zero(a)); }, u32, u64>) : Exec(lanes1<[](u32 a) { return static_cast<u32>(std::countl_zero(a)); }, u32, u32>);
-  else op.in.exec = wide ? Exec(lanes1<[](u64 a) { return static_cast<u32>(std::popcount(a)); }, u32, u64>) : Exec(lanes1<[](u32 a) { return static_cast<u32>(std::popcount(a)); }, u32, u32>);
+  if (zeros)
+    op.in.exec =
+        wide ? Exec(lanes1<[](u64 a) { return static_cast<u32>(std::countl_zero(a)); }, u32, u64>)
+             : Exec(lanes1<[](u32 a) { return static_cast<u32>(std::countl_zero(a)); }, u32, u32>);
+  else
+    op.in.exec =
+        wide ? Exec(lanes1<[](u64 a) { return static_cast<u32>(std::popcount(a)); }, u32, u64>)
+             : Exec(lanes1<[](u32 a) { return static_cast<u32>(std::popcount(a)); }, u32, u32>);
 }
 template <class T>
 u32 find_leading(T a) {
@@ -391,12 +479,22 @@ void bfind(OpDecoder& op) {
   op.count(2, 2);
   op.in.d = op.dst(0, Type::u32), op.in.a = op.src(1, t);
   if (shift && type_bytes(t) == 8) op.fail(".shiftamt of 64 bits is not implemented");
-  if (shift) op.in.exec = t == Type::u32 ? Exec(lanes1<[](u32 a) { u32 r = find_leading(a); return r == ~0u ? r : 31 - r; }, u32, u32>)
-                                         : Exec(lanes1<[](s32 a) { u32 r = find_leading(a); return r == ~0u ? r : 31 - r; }, u32, s32>);
-  else op.in.exec = t == Type::u32   ? Exec(lanes1<find_leading<u32>, u32, u32>)
-                    : t == Type::s32 ? Exec(lanes1<find_leading<s32>, u32, s32>)
-                    : t == Type::u64 ? Exec(lanes1<find_leading<u64>, u32, u64>)
-                                     : Exec(lanes1<find_leading<s64>, u32, s64>);
+  if (shift)
+    op.in.exec = t == Type::u32 ? Exec(lanes1<[](u32 a) {
+      u32 r = find_leading(a);
+      return r == ~0u ? r : 31 - r;
+    },
+                                              u32, u32>)
+                                : Exec(lanes1<[](s32 a) {
+                                    u32 r = find_leading(a);
+                                    return r == ~0u ? r : 31 - r;
+                                  },
+                                              u32, s32>);
+  else
+    op.in.exec = t == Type::u32   ? Exec(lanes1<find_leading<u32>, u32, u32>)
+                 : t == Type::s32 ? Exec(lanes1<find_leading<s32>, u32, s32>)
+                 : t == Type::u64 ? Exec(lanes1<find_leading<u64>, u32, u64>)
+                                  : Exec(lanes1<find_leading<s64>, u32, s64>);
 }
 
 // prmt without a mode: nibble i of c picks byte i; its bit 3 replicates the sign of that byte.
@@ -419,12 +517,15 @@ constexpr u32 prmt_modes[6][4] = {{0x3210, 0x4321, 0x5432, 0x6543},   // f4e
                                   {0x0000, 0x1110, 0x2210, 0x3210},   // ecr
                                   {0x1010, 0x3232, 0x1010, 0x3232}};  // rc16
 template <int Mode>
-u32 permute_mode(u32 a, u32 b, u32 c) { return permute(a, b, prmt_modes[Mode][c & 3]); }
+u32 permute_mode(u32 a, u32 b, u32 c) {
+  return permute(a, b, prmt_modes[Mode][c & 3]);
+}
 void prmt(OpDecoder& op) {
   op.take_type({Type::b32});
   op.count(4, 4);
   op.in.work = Work::alu;
-  op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::b32), op.in.b = op.src(2, Type::b32), op.in.c = op.src(3, Type::b32);
+  op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::b32), op.in.b = op.src(2, Type::b32),
+  op.in.c = op.src(3, Type::b32);
   std::string mode = op.take_optional({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"});
   op.in.exec = mode == "f4e"    ? Exec(lanes3<permute_mode<0>, u32, u32, u32, u32>)
                : mode == "b4e"  ? Exec(lanes3<permute_mode<1>, u32, u32, u32, u32>)
@@ -437,8 +538,28 @@ void prmt(OpDecoder& op) {
 
 // ---- comparison and selection ----
 
-enum Compare : u8 { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan_, lo, ls, hi, hs };
-const char* compare_names[] = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan", "lo", "ls", "hi", "hs"};
+enum Compare : u8 {
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  equ,
+  neu,
+  ltu,
+  leu,
+  gtu,
+  geu,
+  num,
+  nan_,
+  lo,
+  ls,
+  hi,
+  hs
+};
+const char* compare_names[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge", "equ", "neu", "ltu",
+                               "leu", "gtu", "geu", "num", "nan", "lo", "ls",  "hi",  "hs"};
 
 template <class T>
 u32 compare_lanes(const Warp& w, const Operand& oa, const Operand& ob, u8 how, bool ftz) {
@@ -457,28 +578,50 @@ u32 compare_lanes(const Warp& w, const Operand& oa, const Operand& ob, u8 how, b
   constexpr bool floating = std::is_floating_point_v<T>;
   auto unordered = [](T x, T y) { return floating && (x != x || y != y); };
   switch (how) {
-    case eq: return each([](T x, T y) { return x == y; });
-    case ne: return each([&](T x, T y) { return x != y && !unordered(x, y); });
-    case lt: case lo: return each([](T x, T y) { return x < y; });
-    case le: case ls: return each([](T x, T y) { return x <= y; });
-    case gt: case hi: return each([](T x, T y) { return x > y; });
-    case ge: case hs: return each([](T x, T y) { return x >= y; });
-    case equ: return each([&](T x, T y) { return x == y || unordered(x, y); });
-    case neu: return each([](T x, T y) { return x != y; });
-    case ltu: return each([](T x, T y) { return !(x >= y); });
-    case leu: return each([](T x, T y) { return !(x > y); });
-    case gtu: return each([](T x, T y) { return !(x <= y); });
-    case geu: return each([](T x, T y) { return !(x < y); });
-    case num: return each([&](T x, T y) { return !unordered(x, y); });
-    default: return each([&](T x, T y) { return unordered(x, y); });
+    case eq:
+      return each([](T x, T y) { return x == y; });
+    case ne:
+      return each([&](T x, T y) { return x != y && !unordered(x, y); });
+    case lt:
+    case lo:
+      return each([](T x, T y) { return x < y; });
+    case le:
+    case ls:
+      return each([](T x, T y) { return x <= y; });
+    case gt:
+    case hi:
+      return each([](T x, T y) { return x > y; });
+    case ge:
+    case hs:
+      return each([](T x, T y) { return x >= y; });
+    case equ:
+      return each([&](T x, T y) { return x == y || unordered(x, y); });
+    case neu:
+      return each([](T x, T y) { return x != y; });
+    case ltu:
+      return each([](T x, T y) { return !(x >= y); });
+    case leu:
+      return each([](T x, T y) { return !(x > y); });
+    case gtu:
+      return each([](T x, T y) { return !(x <= y); });
+    case geu:
+      return each([](T x, T y) { return !(x < y); });
+    case num:
+      return each([&](T x, T y) { return !unordered(x, y); });
+    default:
+      return each([&](T x, T y) { return unordered(x, y); });
   }
 }
-float half_value(Type t, u32 bits16) { return half_to_f32(t == Type::f16 || t == Type::f16x2 ? HalfType::f16 : HalfType::bf16, static_cast<u16>(bits16)); }
+float half_value(Type t, u32 bits16) {
+  return half_to_f32(t == Type::f16 || t == Type::f16x2 ? HalfType::f16 : HalfType::bf16,
+                     static_cast<u16>(bits16));
+}
 
 u32 compare_half(const Warp& w, const Instr& in, const Operand& oa, const Operand& ob, int shift) {
   alignas(64) float a[32], b[32];
   for (int i = 0; i < 32; ++i) {
-    a[i] = half_value(in.type, w.u32_in(oa)[i] >> shift), b[i] = half_value(in.type, w.u32_in(ob)[i] >> shift);
+    a[i] = half_value(in.type, w.u32_in(oa)[i] >> shift),
+    b[i] = half_value(in.type, w.u32_in(ob)[i] >> shift);
   }
   Warp view;  // compare_lanes reads through bases: point them at the arrays
   view.bases[0] = reinterpret_cast<const u8*>(a), view.bases[1] = reinterpret_cast<const u8*>(b);
@@ -488,15 +631,27 @@ u32 compare_half(const Warp& w, const Instr& in, const Operand& oa, const Operan
 }
 u32 compare_any(Warp& w, const Instr& in) {
   switch (in.type) {
-    case Type::u16: case Type::b16: return compare_lanes<u16>(w, in.a, in.b, in.sub, false);
-    case Type::s16: return compare_lanes<s16>(w, in.a, in.b, in.sub, false);
-    case Type::u32: case Type::b32: return compare_lanes<u32>(w, in.a, in.b, in.sub, false);
-    case Type::s32: return compare_lanes<s32>(w, in.a, in.b, in.sub, false);
-    case Type::u64: case Type::b64: return compare_lanes<u64>(w, in.a, in.b, in.sub, false);
-    case Type::s64: return compare_lanes<s64>(w, in.a, in.b, in.sub, false);
-    case Type::f32: return compare_lanes<float>(w, in.a, in.b, in.sub, in.ftz);
-    case Type::f64: return compare_lanes<double>(w, in.a, in.b, in.sub, false);
-    default: return compare_half(w, in, in.a, in.b, 0);
+    case Type::u16:
+    case Type::b16:
+      return compare_lanes<u16>(w, in.a, in.b, in.sub, false);
+    case Type::s16:
+      return compare_lanes<s16>(w, in.a, in.b, in.sub, false);
+    case Type::u32:
+    case Type::b32:
+      return compare_lanes<u32>(w, in.a, in.b, in.sub, false);
+    case Type::s32:
+      return compare_lanes<s32>(w, in.a, in.b, in.sub, false);
+    case Type::u64:
+    case Type::b64:
+      return compare_lanes<u64>(w, in.a, in.b, in.sub, false);
+    case Type::s64:
+      return compare_lanes<s64>(w, in.a, in.b, in.sub, false);
+    case Type::f32:
+      return compare_lanes<float>(w, in.a, in.b, in.sub, in.ftz);
+    case Type::f64:
+      return compare_lanes<double>(w, in.a, in.b, in.sub, false);
+    default:
+      return compare_half(w, in, in.a, in.b, 0);
   }
 }
 Step setp_exec(Warp& w, const Instr& in, u32 mask) {
@@ -523,15 +678,16 @@ Step set_exec(Warp& w, const Instr& in, u32 mask) {
   return Step::next;
 }
 constexpr std::initializer_list<Type> comparable = {
-    Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64, Type::s16, Type::s32, Type::s64,
-    Type::f16, Type::f16x2, Type::bf16, Type::bf16x2, Type::f32, Type::f64};
+    Type::b16, Type::b32, Type::b64,   Type::u16,  Type::u32,    Type::u64, Type::s16, Type::s32,
+    Type::s64, Type::f16, Type::f16x2, Type::bf16, Type::bf16x2, Type::f32, Type::f64};
 
 void comparison(OpDecoder& op) {
   const std::string& how = op.peek_qualifier();
   int found = -1;
   for (int i = 0; i < 18; ++i)
     if (how == compare_names[i]) found = i;
-  if (found < 0) op.fail("expected a comparison such as .lt" + (how.empty() ? "" : ", got ." + how));
+  if (found < 0)
+    op.fail("expected a comparison such as .lt" + (how.empty() ? "" : ", got ." + how));
   op.take(compare_names[found]);
   op.in.sub = static_cast<u8>(found);
   std::string combine = op.take_optional({"and", "or", "xor"});
@@ -572,18 +728,22 @@ Step selp_exec(Warp& w, const Instr& in, u32 mask) {
   return Step::next;
 }
 void selp(OpDecoder& op) {
-  Type t = op.take_type({Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64, Type::s16, Type::s32, Type::s64, Type::f32, Type::f64});
+  Type t = op.take_type({Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64,
+                         Type::s16, Type::s32, Type::s64, Type::f32, Type::f64});
   op.count(4, 4);
   op.in.work = Work::alu;
-  op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, t), op.in.c = op.pred_src(op.operand(3));
+  op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, t),
+  op.in.c = op.pred_src(op.operand(3));
   op.in.exec = type_bytes(t) == 8 ? Exec(selp_exec<u64>) : Exec(selp_exec<u32>);
 }
 void slct(OpDecoder& op) {
   op.in.ftz = op.take("ftz");
-  Type t = op.take_type({Type::b32, Type::u32, Type::s32, Type::f32, Type::b64, Type::u64, Type::s64, Type::f64});
+  Type t = op.take_type(
+      {Type::b32, Type::u32, Type::s32, Type::f32, Type::b64, Type::u64, Type::s64, Type::f64});
   op.in.type = op.take_type({Type::s32, Type::f32});
   op.count(4, 4);
-  op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, t), op.in.c = op.src(3, op.in.type);
+  op.in.d = op.dst(0, t), op.in.a = op.src(1, t), op.in.b = op.src(2, t),
+  op.in.c = op.src(3, op.in.type);
   op.in.exec = [](Warp& w, const Instr& in, u32 mask) {
     for (int i = 0; i < 32; ++i) {
       if (!(mask >> i & 1)) continue;
@@ -600,7 +760,8 @@ void dp4a(OpDecoder& op) {
   Type a = op.take_type({Type::u32, Type::s32}), b = op.take_type({Type::u32, Type::s32});
   op.count(4, 4);
   op.in.type = a, op.in.type2 = b;
-  op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::b32), op.in.b = op.src(2, Type::b32), op.in.c = op.src(3, Type::b32);
+  op.in.d = op.dst(0, Type::b32), op.in.a = op.src(1, Type::b32), op.in.b = op.src(2, Type::b32),
+  op.in.c = op.src(3, Type::b32);
   op.in.exec = [](Warp& w, const Instr& in, u32 mask) {
     auto byte = [](u32 v, int k, Type t) {
       u32 x = v >> (8 * k) & 0xff;
@@ -609,7 +770,8 @@ void dp4a(OpDecoder& op) {
     for (int i = 0; i < 32; ++i) {
       if (!(mask >> i & 1)) continue;
       s64 sum = static_cast<s32>(w.u32_in(in.c)[i]);
-      for (int k = 0; k < 4; ++k) sum += s64{byte(w.u32_in(in.a)[i], k, in.type)} * byte(w.u32_in(in.b)[i], k, in.type2);
+      for (int k = 0; k < 4; ++k)
+        sum += s64{byte(w.u32_in(in.a)[i], k, in.type)} * byte(w.u32_in(in.b)[i], k, in.type2);
       w.set(in.d, i, static_cast<u32>(sum));
     }
     return Step::next;
@@ -621,11 +783,14 @@ void dp4a(OpDecoder& op) {
 void register_integer_ops(OpTable& t) {
   t["add"] = add, t["sub"] = sub, t["mul"] = mul, t["mad"] = mad, t["div"] = div, t["rem"] = rem;
   t["min"] = min_op, t["max"] = max_op, t["abs"] = abs_op, t["neg"] = neg;
-  t["and"] = and_op, t["or"] = or_op, t["xor"] = xor_op, t["not"] = not_op, t["cnot"] = cnot, t["lop3"] = lop3;
-  t["shl"] = shl, t["shr"] = shr, t["shf"] = shf, t["bfe"] = bfe, t["bfi"] = bfi, t["bmsk"] = bmsk, t["brev"] = brev;
+  t["and"] = and_op, t["or"] = or_op, t["xor"] = xor_op, t["not"] = not_op, t["cnot"] = cnot,
+  t["lop3"] = lop3;
+  t["shl"] = shl, t["shr"] = shr, t["shf"] = shf, t["bfe"] = bfe, t["bfi"] = bfi, t["bmsk"] = bmsk,
+  t["brev"] = brev;
   t["popc"] = [](OpDecoder& op) { count_op(op, false); };
   t["clz"] = [](OpDecoder& op) { count_op(op, true); };
-  t["bfind"] = bfind, t["prmt"] = prmt, t["setp"] = setp, t["set"] = set, t["selp"] = selp, t["slct"] = slct;
+  t["bfind"] = bfind, t["prmt"] = prmt, t["setp"] = setp, t["set"] = set, t["selp"] = selp,
+  t["slct"] = slct;
   t["dp4a"] = dp4a;
 }
 

@@ -1,6 +1,7 @@
 // mbarrier.* (PTX ISA, "mbarrier"). Waits sleep until the phase completes; test_wait never does.
 //
-// A state token is the phase number. Next: machine_mbarrier.cpp for the object, ops_async.cpp for who signals it.
+// A state token is the phase number. Next: machine_mbarrier.cpp for the object, ops_async.cpp for
+// who signals it.
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 
@@ -19,13 +20,16 @@ Named named(Warp& w, const Instr& in, int lane) {
   u64 a = w.get(in.a, lane) + static_cast<u64>(in.offset);
   Machine& m = *w.machine;
   if (in.space == Space::generic) {
-    if (!m.shared_window(a)) m.fault(w, in, lane, "the generic address of the mbarrier is not in shared memory");
+    if (!m.shared_window(a))
+      m.fault(w, in, lane, "the generic address of the mbarrier is not in shared memory");
     a &= 0xffffffffu;
   }
   Named n;
   n.owner = m.cluster_cta(w, in, lane, static_cast<u32>(a), &n.address);
   m.shared_pointer(w, in, lane, static_cast<u32>(a), 8, nullptr);
-  if (n.address % 8) m.fault(w, in, lane, "the mbarrier address " + std::to_string(n.address) + " is not a multiple of 8");
+  if (n.address % 8)
+    m.fault(w, in, lane,
+            "the mbarrier address " + std::to_string(n.address) + " is not a multiple of 8");
   return n;
 }
 template <class F>
@@ -40,17 +44,21 @@ Step init_exec(Warp& w, const Instr& in, u32 mask) {
     Machine& m = *w.machine;
     Named n = named(w, in, i);
     u32 count = static_cast<u32>(w.get(in.b, i));
-    if (count == 0 || count >= 1u << 20) m.fault(w, in, i, "the arrival count " + std::to_string(count) + " is not in 1 .. 1048575");
+    if (count == 0 || count >= 1u << 20)
+      m.fault(w, in, i, "the arrival count " + std::to_string(count) + " is not in 1 .. 1048575");
     Mbarrier* b = n.owner->mbarrier(n.address);
     if (b && b->live) {
-      std::string text = "initialises the mbarrier at " + std::to_string(n.address) + " again without mbarrier.inval";
+      std::string text = "initialises the mbarrier at " + std::to_string(n.address) +
+                         " again without mbarrier.inval";
       Event e{EventKind::mbarrier_misuse};
-      e.warp = &w, e.cta = n.owner, e.instr = &in, e.lane = i, e.barrier = n.address, e.text = text.c_str();
+      e.warp = &w, e.cta = n.owner, e.instr = &in, e.lane = i, e.barrier = n.address,
+      e.text = text.c_str();
       m.publish(e);
     }
     if (!b) {
       n.owner->mbarriers.emplace_back();
-      n.owner->mbarrier_index[(n.address - shared_origin) / 8] = static_cast<std::uint16_t>(n.owner->mbarriers.size());
+      n.owner->mbarrier_index[(n.address - shared_origin) / 8] =
+          static_cast<std::uint16_t>(n.owner->mbarriers.size());
       b = &n.owner->mbarriers.back();
     }
     *b = Mbarrier{n.address, true, count, count, 0, 0};
@@ -79,7 +87,8 @@ Step arrive_exec(Warp& w, const Instr& in, u32 mask) {
       if (n.owner != w.cta) m.fault(w, in, i, "a remote arrive gives no state; write _");
       w.set(in.d, i, b.phase);
     }
-    if (in.flag) m.mbarrier_expect(w, in, i, *n.owner, b, static_cast<std::int64_t>(w.get(in.c, i)));
+    if (in.flag)
+      m.mbarrier_expect(w, in, i, *n.owner, b, static_cast<std::int64_t>(w.get(in.c, i)));
     u32 count = in.b.present ? static_cast<u32>(w.get(in.b, i)) : 1;
     if (count == 0) m.fault(w, in, i, "the arrival count 0 is not in 1 .. 1048575");
     if (in.flag2) b.expected -= count;
@@ -109,15 +118,17 @@ Step wait_exec(Warp& w, const Instr& in, u32 mask) {
     if (n.owner != w.cta) m.fault(w, in, i, "waits on an mbarrier of another CTA");
     Mbarrier& b = m.mbarrier_at(w, in, i, *n.owner, n.address);
     u64 wanted = w.get(in.b, i);
-    if (in.flag && wanted > 1) m.fault(w, in, i, "the phase parity " + std::to_string(wanted) + " is neither 0 nor 1");
+    if (in.flag && wanted > 1)
+      m.fault(w, in, i, "the phase parity " + std::to_string(wanted) + " is neither 0 nor 1");
     bool complete = in.flag ? (b.phase & 1) != wanted : b.phase != wanted;
     done |= static_cast<u32>(complete) << i;
     phases[i] = b.phase;
     addresses[i] = n.address;
   }
   int first = std::countr_zero(mask);
-  // A copy may always land a little later than it did: the first answer of each wait is false, so that a
-  // program that does not look at the answer is found out. A fresh barrier's preceding phase is no matter of time.
+  // A copy may always land a little later than it did: the first answer of each wait is false, so
+  // that a program that does not look at the answer is found out. A fresh barrier's preceding phase
+  // is no matter of time.
   if (done && phases[first] != 0 && !w.waited_once[in.pc]) {
     w.waited_once[in.pc] = true;
     w.set_pred(in.p, mask, 0);
@@ -128,7 +139,8 @@ Step wait_exec(Warp& w, const Instr& in, u32 mask) {
     s.key = addresses[first];
     s.parity = static_cast<u32>(w.get(in.b, first));
     Event e{EventKind::mbarrier_blocked};
-    e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = first, e.barrier = s.key, e.value = s.parity;
+    e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = first, e.barrier = s.key,
+    e.value = s.parity;
     m.publish(e);
     return Step::blocked;
   }
@@ -140,7 +152,8 @@ Step wait_exec(Warp& w, const Instr& in, u32 mask) {
       for (int j = first; j < i; ++j) seen |= (done >> j & 1) && addresses[j] == addresses[i];
       if (seen) continue;
       Event e{EventKind::mbarrier_waited};
-      e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = i, e.lanes = done, e.barrier = addresses[i], e.value = phases[i] - 1;
+      e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = i, e.lanes = done,
+      e.barrier = addresses[i], e.value = phases[i] - 1;
       m.publish(e);
     }
   }
@@ -149,7 +162,8 @@ Step wait_exec(Warp& w, const Instr& in, u32 mask) {
 }
 
 Space barrier_space(OpDecoder& op, bool remote) {
-  op.in.space = remote ? op.take_space({"shared", "shared::cta", "shared::cluster"}) : op.take_space({"shared", "shared::cta"});
+  op.in.space = remote ? op.take_space({"shared", "shared::cta", "shared::cluster"})
+                       : op.take_space({"shared", "shared::cta"});
   op.take_type({Type::b64});
   return op.in.space;
 }
@@ -157,7 +171,9 @@ Space barrier_space(OpDecoder& op, bool remote) {
 void mbarrier(OpDecoder& op) {
   Instr& in = op.in;
   in.work = Work::sync;
-  std::string what = op.take_one_of({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "try_wait", "test_wait"}, "an operation");
+  std::string what = op.take_one_of({"init", "inval", "arrive", "arrive_drop", "expect_tx",
+                                     "complete_tx", "try_wait", "test_wait"},
+                                    "an operation");
   if (what == "init" || what == "inval") {
     Space s = barrier_space(op, false);
     op.count(what == "init" ? 2 : 1, what == "init" ? 2 : 1);

@@ -1,5 +1,5 @@
-// mov, vectors packed and unpacked, cvta, mapa, control flow (PTX ISA, "Data Movement", "Control Flow").
-// Next: ops_convert.cpp.
+// mov, vectors packed and unpacked, cvta, mapa, control flow (PTX ISA, "Data Movement", "Control
+// Flow"). Next: ops_convert.cpp.
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 
@@ -18,9 +18,14 @@ Step copy(Warp& w, const Instr& in, u32 mask) {
 u64 clock_value(const Machine& m, Special s) {
   // The machine keeps no time: instructions executed stand for cycles, and for nanoseconds.
   switch (s) {
-    case Special::clock: case Special::globaltimer_lo: return m.steps & 0xffffffffu;
-    case Special::clock_hi: case Special::globaltimer_hi: return m.steps >> 32;
-    default: return m.steps;
+    case Special::clock:
+    case Special::globaltimer_lo:
+      return m.steps & 0xffffffffu;
+    case Special::clock_hi:
+    case Special::globaltimer_hi:
+      return m.steps >> 32;
+    default:
+      return m.steps;
   }
 }
 Step clock_exec(Warp& w, const Instr& in, u32 mask) {
@@ -50,24 +55,32 @@ Step unpack(Warp& w, const Instr& in, u32 mask) {
     if (!(mask >> i & 1)) continue;
     u64 v = w.get(in.a, i);
     for (std::size_t k = 0; k < in.list.size(); ++k)
-      if (in.list[k].present) w.set(in.list[k], i, v >> (bits * static_cast<int>(k)) & (bits == 64 ? ~u64{0} : (u64{1} << bits) - 1));
+      if (in.list[k].present)
+        w.set(in.list[k], i,
+              v >> (bits * static_cast<int>(k)) & (bits == 64 ? ~u64{0} : (u64{1} << bits) - 1));
   }
   return Step::next;
 }
 
 Type of_size(OpDecoder& op, int bytes) {
   switch (bytes) {
-    case 1: return Type::b8;
-    case 2: return Type::b16;
-    case 4: return Type::b32;
-    case 8: return Type::b64;
-    default: op.fail("the vector does not divide the type");
+    case 1:
+      return Type::b8;
+    case 2:
+      return Type::b16;
+    case 4:
+      return Type::b32;
+    case 8:
+      return Type::b64;
+    default:
+      op.fail("the vector does not divide the type");
   }
 }
 
 void mov(OpDecoder& op) {
-  Type t = op.take_type({Type::pred, Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64, Type::s16, Type::s32, Type::s64,
-                         Type::f16, Type::bf16, Type::f16x2, Type::bf16x2, Type::f32, Type::f64});
+  Type t = op.take_type({Type::pred, Type::b16, Type::b32, Type::b64, Type::u16, Type::u32,
+                         Type::u64, Type::s16, Type::s32, Type::s64, Type::f16, Type::bf16,
+                         Type::f16x2, Type::bf16x2, Type::f32, Type::f64});
   op.count(2, 2);
   Instr& in = op.in;
   const AstOperand &d = op.operand(0), &a = op.operand(1);
@@ -84,7 +97,8 @@ void mov(OpDecoder& op) {
     const auto& items = packing ? a.items : d.items;
     if (packing && d.kind == AstOperand::Kind::vector) op.fail("one side of mov must be a scalar");
     int bytes = type_bytes(t) / static_cast<int>(items.size());
-    if (bytes * static_cast<int>(items.size()) != type_bytes(t)) op.fail("the vector does not divide the type");
+    if (bytes * static_cast<int>(items.size()) != type_bytes(t))
+      op.fail("the vector does not divide the type");
     Type e = of_size(op, bytes);
     if (bytes == 1) op.fail("bytes have no registers; use prmt or 16-bit halves");
     in.value = bytes * 8;
@@ -115,7 +129,8 @@ void mov(OpDecoder& op) {
 // cvta: between a state space and the generic window. Global addresses are generic addresses.
 void cvta(OpDecoder& op) {
   bool to = op.take("to");
-  Space space = op.take_space({"global", "shared", "shared::cta", "shared::cluster", "param", "const"});
+  Space space =
+      op.take_space({"global", "shared", "shared::cta", "shared::cluster", "param", "const"});
   if (space == Space::generic) op.fail("expected a state space such as .global");
   op.take_type({Type::u64});
   op.count(2, 2);
@@ -124,7 +139,10 @@ void cvta(OpDecoder& op) {
   in.flag = to;
   in.space = space;
   in.exec = [](Warp& w, const Instr& i, u32 mask) {
-    u64 window = i.space == Space::global ? 0 : i.space == Space::param ? generic_param : i.space == Space::constant ? generic_const : generic_shared;
+    u64 window = i.space == Space::global     ? 0
+                 : i.space == Space::param    ? generic_param
+                 : i.space == Space::constant ? generic_const
+                                              : generic_shared;
     bool cluster = i.space == Space::shared;
     for (int k = 0; k < 32; ++k) {
       if (!(mask >> k & 1)) continue;
@@ -151,7 +169,9 @@ void mapa(OpDecoder& op) {
       u64 a = w.get(i.a, k);
       u32 rank = static_cast<u32>(w.get(i.b, k));
       if (rank >= w.machine->ctas.size())
-        w.machine->fault(w, i, k, "names CTA rank " + std::to_string(rank) + " of a cluster of " + std::to_string(w.machine->ctas.size()));
+        w.machine->fault(w, i, k,
+                         "names CTA rank " + std::to_string(rank) + " of a cluster of " +
+                             std::to_string(w.machine->ctas.size()));
       u64 local = (a & (cluster_stride - 1)) | u64{rank + 1} * cluster_stride;
       w.set(i.d, k, i.space == Space::generic ? generic_shared | local : local);
     }
@@ -174,14 +194,16 @@ void getctarank(OpDecoder& op) {
   };
 }
 void isspacep(OpDecoder& op) {
-  op.in.space = op.take_space({"global", "shared", "shared::cta", "shared::cluster", "param", "const"});
+  op.in.space =
+      op.take_space({"global", "shared", "shared::cta", "shared::cluster", "param", "const"});
   op.count(2, 2);
   op.in.d = op.dst(0, Type::pred), op.in.a = op.src(1, Type::u64);
   op.in.exec = [](Warp& w, const Instr& i, u32 mask) {
     u32 r = 0;
     for (int k = 0; k < 32; ++k) {
       u64 a = w.get(i.a, k);
-      bool shared = w.machine->shared_window(a), param = a >> 40 == generic_param >> 40, constant = a >> 40 == generic_const >> 40;
+      bool shared = w.machine->shared_window(a), param = a >> 40 == generic_param >> 40,
+           constant = a >> 40 == generic_const >> 40;
       bool yes = i.space == Space::shared           ? shared && (a & 0xffffffffu) < cluster_stride
                  : i.space == Space::shared_cluster ? shared
                  : i.space == Space::param          ? param
@@ -252,7 +274,8 @@ void pmevent(OpDecoder& op) {
 }  // namespace
 
 void register_move_ops(OpTable& t) {
-  t["mov"] = mov, t["cvta"] = cvta, t["mapa"] = mapa, t["getctarank"] = getctarank, t["isspacep"] = isspacep;
+  t["mov"] = mov, t["cvta"] = cvta, t["mapa"] = mapa, t["getctarank"] = getctarank,
+  t["isspacep"] = isspacep;
 }
 void register_control_ops(OpTable& t) {
   t["bra"] = bra, t["ret"] = ret, t["exit"] = ret, t["trap"] = trap, t["nanosleep"] = nanosleep;

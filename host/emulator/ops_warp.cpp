@@ -1,8 +1,8 @@
-// Instructions across the lanes of a warp: shfl, vote, match, redux, elect, activemask, bar.warp (PTX ISA,
-// "Data Movement", "Parallel Synchronization"), and mma.sync.
+// Instructions across the lanes of a warp: shfl, vote, match, redux, elect, activemask, bar.warp
+// (PTX ISA, "Data Movement", "Parallel Synchronization"), and mma.sync.
 //
-// Each waits until the lanes of its member mask stand at the same instruction; then it acts for all of them.
-// Next: ops_barrier.cpp.
+// Each waits until the lanes of its member mask stand at the same instruction; then it acts for all
+// of them. Next: ops_barrier.cpp.
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 
@@ -12,7 +12,8 @@ namespace {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Member masks must agree among the lanes and contain the executing lane. False: blocked, waiting for lanes.
+// Member masks must agree among the lanes and contain the executing lane. False: blocked, waiting
+// for lanes.
 bool gather(Warp& w, const Instr& in, u32 mask, const Operand& members, u32* out) {
   const u32* m = w.u32_in(members);
   u32 first = m[std::countr_zero(mask)];
@@ -43,10 +44,17 @@ Step shfl_exec(Warp& w, const Instr& in, u32 mask) {
     u32 j = i;
     bool ok = true;
     switch (in.sub) {
-      case 0: j = i - bval, ok = static_cast<std::int32_t>(j) >= static_cast<std::int32_t>(max_lane); break;  // up
-      case 1: j = i + bval, ok = j <= max_lane; break;                                                        // down
-      case 2: j = i ^ bval, ok = j <= max_lane; break;                                                        // bfly
-      default: j = min_lane | (bval & ~segment), ok = j <= max_lane;                                          // idx
+      case 0:
+        j = i - bval, ok = static_cast<std::int32_t>(j) >= static_cast<std::int32_t>(max_lane);
+        break;  // up
+      case 1:
+        j = i + bval, ok = j <= max_lane;
+        break;  // down
+      case 2:
+        j = i ^ bval, ok = j <= max_lane;
+        break;  // bfly
+      default:
+        j = min_lane | (bval & ~segment), ok = j <= max_lane;  // idx
     }
     if (!ok) j = i;
     if (!(mask >> j & 1)) undefined |= 1u << i;  // the source lane does not take part
@@ -55,7 +63,8 @@ Step shfl_exec(Warp& w, const Instr& in, u32 mask) {
   }
   if (undefined && w.machine->observed()) {
     Event e{EventKind::read_undefined};
-    e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = in.a.reg, e.lanes = undefined, e.lane = std::countr_zero(undefined);
+    e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = in.a.reg, e.lanes = undefined,
+    e.lane = std::countr_zero(undefined);
     e.text = "the source lane does not take part in the shuffle";
     w.machine->publish(e);
   }
@@ -71,10 +80,12 @@ void shfl(OpDecoder& op) {
   op.take_type({Type::b32});
   op.count(5, 5);
   const AstOperand& d = op.operand(0);
-  if (d.kind == AstOperand::Kind::pair) in.d = op.dst(d.items[0], Type::b32), in.p = op.dst(d.items[1], Type::pred);
+  if (d.kind == AstOperand::Kind::pair)
+    in.d = op.dst(d.items[0], Type::b32), in.p = op.dst(d.items[1], Type::pred);
   else in.d = op.dst(d, Type::b32);
   if (!in.d.present) op.fail("expected a destination register");
-  in.a = op.src(1, Type::b32), in.b = op.src(2, Type::b32), in.c = op.src(3, Type::b32), in.e = op.src(4, Type::b32);
+  in.a = op.src(1, Type::b32), in.b = op.src(2, Type::b32), in.c = op.src(3, Type::b32),
+  in.e = op.src(4, Type::b32);
   in.work = Work::shuffle;
   in.exec = shfl_exec;
 }
@@ -111,7 +122,8 @@ Step match_exec(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i) {
     if (!(mask >> i & 1)) continue;
     u32 same = 0;
-    for (int j = 0; j < 32; ++j) same |= static_cast<u32>((mask >> j & 1) && w.get(in.a, i) == w.get(in.a, j)) << j;
+    for (int j = 0; j < 32; ++j)
+      same |= static_cast<u32>((mask >> j & 1) && w.get(in.a, i) == w.get(in.a, j)) << j;
     all &= same == mask;
     w.set(in.c, i, same);
   }
@@ -127,7 +139,8 @@ void match(OpDecoder& op) {
   Type t = op.take_type({Type::b32, Type::b64});
   op.count(3, 3);
   const AstOperand& d = op.operand(0);
-  if (d.kind == AstOperand::Kind::pair) in.d = op.dst(d.items[0], Type::b32), in.p = op.dst(d.items[1], Type::pred);
+  if (d.kind == AstOperand::Kind::pair)
+    in.d = op.dst(d.items[0], Type::b32), in.p = op.dst(d.items[1], Type::pred);
   else in.d = op.dst(d, Type::b32);
   if (!in.d.present) op.fail("expected a destination register");
   in.a = op.src(1, t), in.b = op.src(2, Type::b32);
@@ -146,14 +159,24 @@ Step redux_exec(Warp& w, const Instr& in, u32 mask) {
     u32 v = a[i];
     auto s = [](u32 x) { return static_cast<std::int32_t>(x); };
     if (first) r = v, first = false;
-    else
-      switch (in.sub) {
-        case 0: r += v; break;
-        case 1: r = in.type == Type::s32 ? (s(v) < s(r) ? v : r) : std::min(v, r); break;
-        case 2: r = in.type == Type::s32 ? (s(v) > s(r) ? v : r) : std::max(v, r); break;
-        case 3: r &= v; break;
-        case 4: r |= v; break;
-        default: r ^= v;
+    else switch (in.sub) {
+        case 0:
+          r += v;
+          break;
+        case 1:
+          r = in.type == Type::s32 ? (s(v) < s(r) ? v : r) : std::min(v, r);
+          break;
+        case 2:
+          r = in.type == Type::s32 ? (s(v) > s(r) ? v : r) : std::max(v, r);
+          break;
+        case 3:
+          r &= v;
+          break;
+        case 4:
+          r |= v;
+          break;
+        default:
+          r ^= v;
       }
   }
   for (int i = 0; i < 32; ++i)
@@ -164,7 +187,12 @@ void redux(OpDecoder& op) {
   Instr& in = op.in;
   if (!op.take("sync")) op.fail("expected .sync");
   std::string what = op.take_one_of({"add", "min", "max", "and", "or", "xor"}, "an operation");
-  in.sub = what == "add" ? 0 : what == "min" ? 1 : what == "max" ? 2 : what == "and" ? 3 : what == "or" ? 4 : 5;
+  in.sub = what == "add"   ? 0
+           : what == "min" ? 1
+           : what == "max" ? 2
+           : what == "and" ? 3
+           : what == "or"  ? 4
+                           : 5;
   in.type = in.sub < 3 ? op.take_type({Type::u32, Type::s32}) : op.take_type({Type::b32});
   op.count(3, 3);
   in.d = op.dst(0, in.type), in.a = op.src(1, in.type), in.b = op.src(2, Type::b32);
@@ -175,11 +203,13 @@ void redux(OpDecoder& op) {
 Step elect_exec(Warp& w, const Instr& in, u32 mask) {
   u32 members = 0;
   if (!gather(w, in, mask, in.a, &members)) return Step::blocked;
-  // Which lane is elected is not defined; the adversary may take another one, the same each time in one warp.
+  // Which lane is elected is not defined; the adversary may take another one, the same each time in
+  // one warp.
   u32 candidates = mask & members;
   int leader = std::countr_zero(candidates);
   if (w.machine->level > 0) {
-    int skip = static_cast<int>(w.machine->grid.options.seed % static_cast<u64>(std::popcount(candidates)));
+    int skip = static_cast<int>(w.machine->grid.options.seed %
+                                static_cast<u64>(std::popcount(candidates)));
     u32 rest = candidates;
     while (skip-- > 0) rest &= rest - 1;
     leader = std::countr_zero(rest);
@@ -216,7 +246,8 @@ Step mma_exec(Warp& w, const Instr& in, u32) {
   u32 *d[4] = {}, out[4][32];
   const u32 *a[4] = {}, *b[2] = {}, *c[4] = {};
   const auto& l = in.list;
-  std::size_t nd = static_cast<std::size_t>(in.mma->d_registers()), na = static_cast<std::size_t>(in.mma->a_registers()),
+  std::size_t nd = static_cast<std::size_t>(in.mma->d_registers()),
+              na = static_cast<std::size_t>(in.mma->a_registers()),
               nb = static_cast<std::size_t>(in.mma->b_registers());
   for (std::size_t i = 0; i < nd; ++i) d[i] = out[i], c[i] = w.u32_in(l[nd + na + nb + i]);
   for (std::size_t i = 0; i < na; ++i) a[i] = w.u32_in(l[nd + i]);
@@ -226,8 +257,13 @@ Step mma_exec(Warp& w, const Instr& in, u32) {
   return Step::next;
 }
 MatrixType matrix_type(Type t) {
-  return t == Type::f16 ? MatrixType::f16 : t == Type::bf16 ? MatrixType::bf16 : t == Type::tf32 ? MatrixType::tf32
-         : t == Type::e4m3 ? MatrixType::e4m3 : t == Type::e5m2 ? MatrixType::e5m2 : t == Type::s8 ? MatrixType::s8 : MatrixType::u8;
+  return t == Type::f16    ? MatrixType::f16
+         : t == Type::bf16 ? MatrixType::bf16
+         : t == Type::tf32 ? MatrixType::tf32
+         : t == Type::e4m3 ? MatrixType::e4m3
+         : t == Type::e5m2 ? MatrixType::e5m2
+         : t == Type::s8   ? MatrixType::s8
+                           : MatrixType::u8;
 }
 void mma(OpDecoder& op) {
   Instr& in = op.in;
@@ -239,19 +275,25 @@ void mma(OpDecoder& op) {
   in.mma->k = std::stoi(shape.substr(6));
   in.mma->saturate = op.take("satfinite");
   Type d = op.take_type({Type::f32, Type::f16, Type::s32});
-  static constexpr std::initializer_list<Type> inputs = {Type::f16, Type::bf16, Type::tf32, Type::e4m3, Type::e5m2, Type::s8, Type::u8};
-  Type a = op.take_type(inputs), b = op.take_type(inputs), c = op.take_type({Type::f32, Type::f16, Type::s32});
+  static constexpr std::initializer_list<Type> inputs = {
+      Type::f16, Type::bf16, Type::tf32, Type::e4m3, Type::e5m2, Type::s8, Type::u8};
+  Type a = op.take_type(inputs), b = op.take_type(inputs),
+       c = op.take_type({Type::f32, Type::f16, Type::s32});
   if (c != d) op.fail("accumulators of different types are not implemented");
   in.mma->a_type = matrix_type(a), in.mma->b_type = matrix_type(b);
-  in.mma->d_type = d == Type::f32 ? AccumulatorType::f32 : d == Type::f16 ? AccumulatorType::f16 : AccumulatorType::s32;
+  in.mma->d_type = d == Type::f32   ? AccumulatorType::f32
+                   : d == Type::f16 ? AccumulatorType::f16
+                                    : AccumulatorType::s32;
   if (Status s = check_mma(*in.mma); !s.ok()) op.fail(s.message);
   op.count(4, 4);
-  int sizes[4] = {in.mma->d_registers(), in.mma->a_registers(), in.mma->b_registers(), in.mma->d_registers()};
+  int sizes[4] = {in.mma->d_registers(), in.mma->a_registers(), in.mma->b_registers(),
+                  in.mma->d_registers()};
   for (int k = 0; k < 4; ++k) {
     const AstOperand& v = op.operand(k);
     if (v.kind != AstOperand::Kind::vector || static_cast<int>(v.items.size()) != sizes[k])
       op.fail_at(v, "expected a vector of " + std::to_string(sizes[k]) + " registers");
-    for (const auto& o : v.items) in.list.push_back(k == 0 ? op.dst(o, Type::b32) : op.src(o, Type::b32));
+    for (const auto& o : v.items)
+      in.list.push_back(k == 0 ? op.dst(o, Type::b32) : op.src(o, Type::b32));
   }
   in.exec = mma_exec;
 }

@@ -1,8 +1,9 @@
-// wgmma.* (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"): issue, groups, waits, registers in flight.
+// wgmma.* (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"): issue, groups, waits,
+// registers in flight.
 //
-// The four warps of a warpgroup issue one entry together; it runs (tensor_core.h) when the last of them has issued
-// it or, for the adversary, as late as a wait that covers it. Registers are in flight for a warp until its own wait.
-// Next: tensor_core.h.
+// The four warps of a warpgroup issue one entry together; it runs (tensor_core.h) when the last of
+// them has issued it or, for the adversary, as late as a wait that covers it. Registers are in
+// flight for a warp until its own wait. Next: tensor_core.h.
 #include "host/emulator/decode.h"
 #include "host/emulator/lanes.h"
 
@@ -15,16 +16,20 @@ void Machine::execute_wgmma(Cta& cta, int group, std::uint32_t through) {
     WgmmaEntry& entry = g.entries[g.executed - g.first];
     if (entry.issued != 15) return;
     WgmmaOp op = *entry.instr->wgmma;
-    op.a_descriptor = entry.a_descriptor, op.b_descriptor = entry.b_descriptor, op.scale_d = entry.scale_d;
-    op.narrow_accumulator = grid.options.fp8_narrow_accumulator && matrix_element_bytes(op.a_type) == 1;
+    op.a_descriptor = entry.a_descriptor, op.b_descriptor = entry.b_descriptor,
+    op.scale_d = entry.scale_d;
+    op.narrow_accumulator =
+        grid.options.fp8_narrow_accumulator && matrix_element_bytes(op.a_type) == 1;
     WarpFragments fragments[4];
     const Instr& in = *entry.instr;
     for (std::size_t w = 0; w < 4; ++w) {
       Warp& warp = *cta.warps[static_cast<std::size_t>(group) * 4 + w];
       for (std::size_t i = 0; i < in.list.size(); ++i) fragments[w].d[i] = warp.u32(in.list[i]);
-      for (std::size_t i = 0; i < in.list2.size(); ++i) fragments[w].a[i] = warp.u32_in(in.list2[i]);
+      for (std::size_t i = 0; i < in.list2.size(); ++i)
+        fragments[w].a[i] = warp.u32_in(in.list2[i]);
     }
-    SharedView view{cta.shared.data(), shared_origin, static_cast<std::uint32_t>(cta.shared.size())};
+    SharedView view{cta.shared.data(), shared_origin,
+                    static_cast<std::uint32_t>(cta.shared.size())};
     Status s = wgmma(op, view, fragments);
     if (!s.ok()) fault(*cta.warps[static_cast<std::size_t>(group) * 4], in, -1, s.message);
     entry.executed = true;
@@ -53,9 +58,11 @@ Step fence_exec(Warp& w, const Instr& in, u32) {
   return Step::next;
 }
 
-void register_event(EventKind kind, Warp& w, const Instr& in, std::uint16_t reg, u64 value, u64 value2) {
+void register_event(EventKind kind, Warp& w, const Instr& in, std::uint16_t reg, u64 value,
+                    u64 value2) {
   Event e{kind};
-  e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = reg, e.lanes = ~0u, e.value = value, e.value2 = value2;
+  e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = reg, e.lanes = ~0u, e.value = value,
+  e.value2 = value2;
   w.machine->publish(e);
 }
 
@@ -66,16 +73,20 @@ void use_registers(Warp& w, const Instr& in, u32 sequence, bool scale_d) {
   auto look = [&](const Operand& o, bool accumulator) {
     RegisterState& st = w.state[o.reg];
     if (observed) {
-      if (st.flags & touched) register_event(EventKind::wgmma_unfenced, w, in, o.reg, accumulator ? 1 : 2, 0);
+      if (st.flags & touched)
+        register_event(EventKind::wgmma_unfenced, w, in, o.reg, accumulator ? 1 : 2, 0);
       if ((!accumulator || scale_d) && st.defined != ~0u) {
         Event e{EventKind::read_undefined};
-        e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = o.reg, e.lanes = ~st.defined, e.lane = std::countr_zero(e.lanes);
+        e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = o.reg, e.lanes = ~st.defined,
+        e.lane = std::countr_zero(e.lanes);
         w.machine->publish(e);
       }
-      // A in flight as an accumulator of an earlier wgmma, or D in flight as an A operand: no order between them.
+      // A in flight as an accumulator of an earlier wgmma, or D in flight as an A operand: no order
+      // between them.
       if ((!accumulator && (st.flags & in_flight_d)) || (accumulator && (st.flags & in_flight_a))) {
         Event e{EventKind::touch_in_flight};
-        e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = o.reg, e.lanes = ~0u, e.write = accumulator;
+        e.warp = &w, e.cta = w.cta, e.instr = &in, e.reg = o.reg, e.lanes = ~0u,
+        e.write = accumulator;
         e.value = accumulator ? 2 : 1, e.value2 = (accumulator ? st.last_a : st.last_d) - 1;
         w.machine->publish(e);
       }
@@ -120,7 +131,8 @@ Step mma_async_exec(Warp& w, const Instr& in, u32) {
   auto uniform = [&](const Operand& o, const char* what) {
     u64 v = w.get(o, 0);
     for (int i = 1; i < 32; ++i)
-      if (w.get(o, i) != v) m.fault(w, in, i, std::string(what) + " differs between the lanes of the warp");
+      if (w.get(o, i) != v)
+        m.fault(w, in, i, std::string(what) + " differs between the lanes of the warp");
     return v;
   };
   WgmmaEntry mine;
@@ -138,16 +150,21 @@ Step mma_async_exec(Warp& w, const Instr& in, u32) {
   if (sequence - g.first == g.entries.size()) {
     WgmmaOp op = *in.wgmma;
     op.a_descriptor = mine.a_descriptor, op.b_descriptor = mine.b_descriptor;
-    Status s = check_wgmma(op, {w.cta->shared.data(), shared_origin, static_cast<u32>(w.cta->shared.size())});
+    Status s = check_wgmma(
+        op, {w.cta->shared.data(), shared_origin, static_cast<u32>(w.cta->shared.size())});
     if (!s.ok()) m.fault(w, in, -1, s.message);
     g.entries.push_back(mine);
   }
   WgmmaEntry& entry = g.entries[sequence - g.first];
-  if (entry.instr != &in || entry.a_descriptor != mine.a_descriptor || entry.b_descriptor != mine.b_descriptor ||
-      entry.scale_d != mine.scale_d || entry.group != mine.group) {
-    std::string what = entry.instr != &in ? "another warp of this warpgroup issues the wgmma of line " + std::to_string(entry.instr->line) + " at this point"
-                       : entry.group != mine.group ? "the warps of this warpgroup have committed different numbers of groups"
-                                                   : "descriptor or scale-d differs between the warps of this warpgroup";
+  if (entry.instr != &in || entry.a_descriptor != mine.a_descriptor ||
+      entry.b_descriptor != mine.b_descriptor || entry.scale_d != mine.scale_d ||
+      entry.group != mine.group) {
+    std::string what =
+        entry.instr != &in ? "another warp of this warpgroup issues the wgmma of line " +
+                                 std::to_string(entry.instr->line) + " at this point"
+        : entry.group != mine.group
+            ? "the warps of this warpgroup have committed different numbers of groups"
+            : "descriptor or scale-d differs between the warps of this warpgroup";
     Event e{EventKind::wgmma_mismatch};
     e.warp = &w, e.cta = w.cta, e.instr = &in, e.text = what.c_str();
     m.publish(e);
@@ -160,7 +177,8 @@ Step mma_async_exec(Warp& w, const Instr& in, u32) {
   e.warp = &w, e.cta = w.cta, e.instr = &in, e.value = entry.group, e.value2 = sequence;
   m.publish(e);
   publish_reads(w, in, entry);
-  for (int k = 0; k < 4; ++k) m.wake_warp(*w.cta->warps[static_cast<std::size_t>(w.index / 4 * 4 + k)], Wait::wgmma);
+  for (int k = 0; k < 4; ++k)
+    m.wake_warp(*w.cta->warps[static_cast<std::size_t>(w.index / 4 * 4 + k)], Wait::wgmma);
   bool now = m.level == 0 || (m.level >= 2 && m.random.below(2));
   if (now) m.execute_wgmma(*w.cta, w.index / 4, sequence);
   return Step::next;
@@ -179,13 +197,16 @@ void retire(Warp& w, u32 end) {
   for (u32 s = w.wgmma_retired; s < end; ++s) {
     const Instr& in = *g.entries[s - g.first].instr;
     for (const auto& o : in.list)
-      if (w.state[o.reg].last_d == s + 1) w.state[o.reg].flags &= static_cast<std::uint8_t>(~in_flight_d);
+      if (w.state[o.reg].last_d == s + 1)
+        w.state[o.reg].flags &= static_cast<std::uint8_t>(~in_flight_d);
     for (const auto& o : in.list2)
-      if (w.state[o.reg].last_a == s + 1) w.state[o.reg].flags &= static_cast<std::uint8_t>(~in_flight_a);
+      if (w.state[o.reg].last_a == s + 1)
+        w.state[o.reg].flags &= static_cast<std::uint8_t>(~in_flight_a);
   }
   w.wgmma_retired = std::max(w.wgmma_retired, end);
   u32 all = ~0u;
-  for (int k = 0; k < 4; ++k) all = std::min(all, w.cta->warps[static_cast<std::size_t>(w.index / 4 * 4 + k)]->wgmma_retired);
+  for (int k = 0; k < 4; ++k)
+    all = std::min(all, w.cta->warps[static_cast<std::size_t>(w.index / 4 * 4 + k)]->wgmma_retired);
   while (g.first < all) g.entries.pop_front(), ++g.first;
 }
 
@@ -194,7 +215,8 @@ Step wait_exec(Warp& w, const Instr& in, u32) {
   Machine& m = *w.machine;
   Warpgroup& g = group_of(w);
   u32 n = static_cast<u32>(in.value);
-  u32 complete = w.wgmma_committed > n ? w.wgmma_committed - n : 0;  // groups below this one must be complete
+  u32 complete =
+      w.wgmma_committed > n ? w.wgmma_committed - n : 0;  // groups below this one must be complete
   u32 end = w.wgmma_retired;
   while (end < w.wgmma_next && g.entries[end - g.first].group < complete) ++end;
   for (u32 s = w.wgmma_retired; s < end; ++s) {
@@ -210,45 +232,59 @@ Step wait_exec(Warp& w, const Instr& in, u32) {
   return Step::next;
 }
 
-
 void mma_async(OpDecoder& op) {
   Instr& in = op.in;
   in.wgmma = std::make_unique<WgmmaOp>();
   WgmmaOp& g = *in.wgmma;
   const std::string shape = op.peek_qualifier();
   std::size_t k_at = shape.find('k');
-  if (shape.rfind("m64n", 0) != 0 || k_at == std::string::npos || k_at < 5 || k_at > 7) op.fail("expected a shape such as .m64n128k16, got ." + shape);
+  if (shape.rfind("m64n", 0) != 0 || k_at == std::string::npos || k_at < 5 || k_at > 7)
+    op.fail("expected a shape such as .m64n128k16, got ." + shape);
   for (std::size_t i = 4; i < shape.size(); ++i)
-    if (i != k_at && (shape[i] < '0' || shape[i] > '9')) op.fail("expected a shape such as .m64n128k16, got ." + shape);
-  if (shape.size() - k_at > 4 || shape.size() - k_at < 2) op.fail("expected a shape such as .m64n128k16, got ." + shape);
+    if (i != k_at && (shape[i] < '0' || shape[i] > '9'))
+      op.fail("expected a shape such as .m64n128k16, got ." + shape);
+  if (shape.size() - k_at > 4 || shape.size() - k_at < 2)
+    op.fail("expected a shape such as .m64n128k16, got ." + shape);
   g.n = std::stoi(shape.substr(4, k_at - 4));
   op.take(shape.c_str());
   // The accumulator's type stands first; .f16 may be any of the three.
   std::vector<std::string> types;
   for (const auto& q : op.ast.qualifiers)
-    if (q == "f32" || q == "f16" || q == "s32" || q == "bf16" || q == "tf32" || q == "e4m3" || q == "e5m2" || q == "s8" || q == "u8") types.push_back(q);
+    if (q == "f32" || q == "f16" || q == "s32" || q == "bf16" || q == "tf32" || q == "e4m3" ||
+        q == "e5m2" || q == "s8" || q == "u8")
+      types.push_back(q);
   if (types.size() != 3) op.fail("expected three types: D, A, B");
   std::string d = op.take_one_of({types[0].c_str()}, "the accumulator's type");
-  if (d != "f32" && d != "f16" && d != "s32") op.fail("the accumulator is .f32, .f16 or .s32, got ." + d);
-  g.d_type = d == "f32" ? AccumulatorType::f32 : d == "f16" ? AccumulatorType::f16 : AccumulatorType::s32;
+  if (d != "f32" && d != "f16" && d != "s32")
+    op.fail("the accumulator is .f32, .f16 or .s32, got ." + d);
+  g.d_type = d == "f32"   ? AccumulatorType::f32
+             : d == "f16" ? AccumulatorType::f16
+                          : AccumulatorType::s32;
   // Equal types are taken one by one in order.
   auto take_input = [&](const std::string& t) {
     if (!op.take(t.c_str())) op.fail("expected an input type");
-    return t == "f16" ? MatrixType::f16 : t == "bf16" ? MatrixType::bf16 : t == "tf32" ? MatrixType::tf32
-           : t == "e4m3" ? MatrixType::e4m3 : t == "e5m2" ? MatrixType::e5m2 : t == "s8" ? MatrixType::s8 : MatrixType::u8;
+    return t == "f16"    ? MatrixType::f16
+           : t == "bf16" ? MatrixType::bf16
+           : t == "tf32" ? MatrixType::tf32
+           : t == "e4m3" ? MatrixType::e4m3
+           : t == "e5m2" ? MatrixType::e5m2
+           : t == "s8"   ? MatrixType::s8
+                         : MatrixType::u8;
   };
-  if (types[1] == "f32" || types[1] == "s32" || types[2] == "f32" || types[2] == "s32") op.fail("the inputs are .f16, .bf16, .tf32, .e4m3, .e5m2, .s8 or .u8");
+  if (types[1] == "f32" || types[1] == "s32" || types[2] == "f32" || types[2] == "s32")
+    op.fail("the inputs are .f16, .bf16, .tf32, .e4m3, .e5m2, .s8 or .u8");
   g.a_type = take_input(types[1]);
   g.b_type = take_input(types[2]);
   g.saturate = op.take("satfinite");
-  if (std::stoi(shape.substr(k_at + 1)) != g.k()) op.fail("this type has k" + std::to_string(g.k()) + ", got ." + shape);
+  if (std::stoi(shape.substr(k_at + 1)) != g.k())
+    op.fail("this type has k" + std::to_string(g.k()) + ", got ." + shape);
   bool transposable = g.a_type == MatrixType::f16 || g.a_type == MatrixType::bf16;
   bool integer = g.d_type == AccumulatorType::s32;
 
   const AstOperand& dv = op.operand(0);
   if (dv.kind != AstOperand::Kind::vector || static_cast<int>(dv.items.size()) != g.d_registers())
-    op.fail_at(dv, "expected a vector of " + std::to_string(g.d_registers()) + " accumulator registers, got " +
-                       std::to_string(dv.items.size()));
+    op.fail_at(dv, "expected a vector of " + std::to_string(g.d_registers()) +
+                       " accumulator registers, got " + std::to_string(dv.items.size()));
   for (const auto& o : dv.items) {
     in.list.push_back(op.dst(o, Type::b32));
     if (!in.list.back().present) op.fail_at(o, "expected a register");
@@ -256,7 +292,8 @@ void mma_async(OpDecoder& op) {
   const AstOperand& av = op.operand(1);
   g.a_in_registers = av.kind == AstOperand::Kind::vector;
   if (g.a_in_registers) {
-    if (av.items.size() != 4) op.fail_at(av, "expected four A registers, got " + std::to_string(av.items.size()));
+    if (av.items.size() != 4)
+      op.fail_at(av, "expected four A registers, got " + std::to_string(av.items.size()));
     for (const auto& o : av.items) in.list2.push_back(op.src(o, Type::b32));
     for (const auto& o : in.list2)
       if (!o.reg) op.fail_at(av, "A is in registers, not in constants");
@@ -276,7 +313,8 @@ void mma_async(OpDecoder& op) {
     g.a_negate = op.operand(4).bits != 1, g.b_negate = op.operand(5).bits != 1;
   }
   for (int i = 6; i < n; ++i)
-    if (op.need_immediate(i, "the transposition") > 1) op.fail_at(op.operand(i), "the transposition is 0 or 1");
+    if (op.need_immediate(i, "the transposition") > 1)
+      op.fail_at(op.operand(i), "the transposition is 0 or 1");
   if (trans == 2) g.a_mn_major = op.operand(6).bits != 0;
   if (trans) g.b_mn_major = op.operand(n - 1).bits != 0;
   in.work = Work::wgmma;
@@ -285,7 +323,8 @@ void mma_async(OpDecoder& op) {
 
 void wgmma_op(OpDecoder& op) {
   Instr& in = op.in;
-  std::string what = op.take_one_of({"mma_async", "fence", "commit_group", "wait_group"}, "an operation");
+  std::string what =
+      op.take_one_of({"mma_async", "fence", "commit_group", "wait_group"}, "an operation");
   in.aligned = op.take("aligned");
   if (!op.take("sync") || !in.aligned) op.fail("expected .sync.aligned");
   in.work = Work::sync;

@@ -1,8 +1,8 @@
 // PTX text as a tree: what the parser makes, the printer prints and the decoder reads.
 //
-// The tree keeps what the text says and judges nothing: whether an opcode exists is the decoder's business.
-// print(parse(text)) parses to the same tree; comments, .loc, .file, .section and .pragma are not kept.
-// Next: ptx_parser.cpp, then decode.h.
+// The tree keeps what the text says and judges nothing: whether an opcode exists is the decoder's
+// business. print(parse(text)) parses to the same tree; comments, .loc, .file, .section and .pragma
+// are not kept. Next: ptx_parser.cpp, then decode.h.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,33 @@ struct Position {
 // file:line:column: what was expected, and what stands there.
 struct PtxError : std::runtime_error {
   PtxError(const std::string& file, Position at, const std::string& what)
-      : std::runtime_error(file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " + what) {}
+      : std::runtime_error(file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) +
+                           ": " + what) {}
 };
 
 struct AstOperand {
   enum class Kind : std::uint8_t {
-    name,      // register, special register ("%tid.x"), symbol, label; +offset
-    integer,   // bits
-    float32,   // bits
-    float64,   // bits of the double
-    vector,    // items
-    address,   // items[0] is the base (name or integer), then coordinates
-    sink,      // _
-    pair,      // items: d|p
+    name,     // register, special register ("%tid.x"), symbol, label; +offset
+    integer,  // bits
+    float32,  // bits
+    float64,  // bits of the double
+    vector,   // items
+    address,  // items[0] is the base (name or integer), then coordinates
+    sink,     // _
+    pair,     // items: d|p
   };
   Kind kind = Kind::sink;
-  bool negated = false;       // !p
-  bool is_signed = false;     // the integer was written with a minus sign
+  bool negated = false;    // !p
+  bool is_signed = false;  // the integer was written with a minus sign
   std::string name;
-  std::int64_t offset = 0;    // name+offset
+  std::int64_t offset = 0;  // name+offset
   std::uint64_t bits = 0;
   std::vector<AstOperand> items;
   Position at;
 };
 
 struct AstInstruction {
-  std::string guard;                    // empty: none
+  std::string guard;  // empty: none
   bool guard_negated = false;
   std::string opcode;                   // "mbarrier"
   std::vector<std::string> qualifiers;  // "arrive", "shared::cta", "b64"
@@ -65,12 +66,12 @@ struct AstRegister {
 };
 
 struct AstVariable {
-  std::string space;       // "shared", "global", "const", "param", "local"
-  std::string linkage;     // "", "extern", "visible", "weak", "common"
-  std::string type;        // "b8"
-  int vector = 1;          // .v2, .v4
-  std::uint64_t align = 0; // 0: not written
-  bool pointer = false;    // .ptr
+  std::string space;        // "shared", "global", "const", "param", "local"
+  std::string linkage;      // "", "extern", "visible", "weak", "common"
+  std::string type;         // "b8"
+  int vector = 1;           // .v2, .v4
+  std::uint64_t align = 0;  // 0: not written
+  bool pointer = false;     // .ptr
   std::string pointer_space;
   std::uint64_t pointer_align = 0;
   std::string name;

@@ -50,7 +50,9 @@ class Lexer {
         Position start = here();
         step(), step();
         while (!at_end() && !(peek() == '*' && peek(1) == '/')) step();
-        if (at_end()) throw PtxError(file_, start, "expected */ to close this comment, got the end of the text");
+        if (at_end())
+          throw PtxError(file_, start,
+                         "expected */ to close this comment, got the end of the text");
         step(), step();
       } else {
         break;
@@ -91,22 +93,25 @@ class Lexer {
       step();
     } else {
       bool printable = c > ' ' && c < 127;
-      throw PtxError(file_, t.at, "expected PTX, got the character " +
-                                      (printable ? "'" + std::string(1, c) + "'"
-                                                 : "with code " + std::to_string(static_cast<unsigned char>(c))));
+      throw PtxError(
+          file_, t.at,
+          "expected PTX, got the character " +
+              (printable ? "'" + std::string(1, c) + "'"
+                         : "with code " + std::to_string(static_cast<unsigned char>(c))));
     }
     return t;
   }
 
   void number(Token& t) {
     t.kind = Token::Kind::number;
-    bool hex = peek() == '0' && (peek(1) == 'x' || peek(1) == 'X' || peek(1) == 'f' || peek(1) == 'F' ||
-                                 peek(1) == 'd' || peek(1) == 'D');
+    bool hex = peek() == '0' && (peek(1) == 'x' || peek(1) == 'X' || peek(1) == 'f' ||
+                                 peek(1) == 'F' || peek(1) == 'd' || peek(1) == 'D');
     while (is_word(peek())) {
       char c = peek();
       t.text += c;
       step();
-      if (!hex && (c == 'e' || c == 'E') && (peek() == '+' || peek() == '-')) t.text += peek(), step();
+      if (!hex && (c == 'e' || c == 'E') && (peek() == '+' || peek() == '-'))
+        t.text += peek(), step();
       if (!hex && peek() == '.' && is_digit(peek(1)) && t.text.find('.') == std::string::npos) {
         t.text += '.';
         step();
@@ -122,6 +127,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> lex_ptx(const std::string& text, const std::string& file) { return Lexer(text, file).run(); }
+std::vector<Token> lex_ptx(const std::string& text, const std::string& file) {
+  return Lexer(text, file).run();
+}
 
 }  // namespace flashptx::emulator

@@ -1,7 +1,7 @@
 // Characters to tokens, with line and column for every message.
 //
-// PTX words that begin with a dot (directives, types, qualifiers) are one token, `::` included, so that an
-// opcode is a name and a run of dot words. Next: ptx_parser.cpp.
+// PTX words that begin with a dot (directives, types, qualifiers) are one token, `::` included, so
+// that an opcode is a name and a run of dot words. Next: ptx_parser.cpp.
 #pragma once
 
 #include <string>

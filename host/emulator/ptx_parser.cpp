@@ -1,7 +1,8 @@
-// Tokens to tree: directives, kernels, scopes, instructions (PTX ISA, "Directives" and "Instruction Operands").
+// Tokens to tree: directives, kernels, scopes, instructions (PTX ISA, "Directives" and "Instruction
+// Operands").
 //
-// A recursive descent with one token of look-ahead. Whatever the text, it ends in a module or in one PtxError.
-// Next: decode.cpp turns the tree into something that runs.
+// A recursive descent with one token of look-ahead. Whatever the text, it ends in a module or in
+// one PtxError. Next: decode.cpp turns the tree into something that runs.
 #include <bit>
 #include <cstdlib>
 #include <optional>
@@ -11,11 +12,13 @@
 namespace flashptx::emulator {
 namespace {
 
-constexpr int max_depth = 64;  // of scopes, braces and parentheses: bad text must not overflow the stack
+constexpr int max_depth =
+    64;  // of scopes, braces and parentheses: bad text must not overflow the stack
 
 class Parser {
  public:
-  Parser(const std::string& text, const std::string& file) : file_(file), tokens_(lex_ptx(text, file)) {}
+  Parser(const std::string& text, const std::string& file)
+      : file_(file), tokens_(lex_ptx(text, file)) {}
 
   AstModule module() {
     AstModule m;
@@ -52,10 +55,14 @@ class Parser {
   }
   static std::string shown(const Token& t) {
     switch (t.kind) {
-      case Token::Kind::end: return "the end of the text";
-      case Token::Kind::dot_word: return "." + t.text;
-      case Token::Kind::string: return "a string";
-      default: return t.text;
+      case Token::Kind::end:
+        return "the end of the text";
+      case Token::Kind::dot_word:
+        return "." + t.text;
+      case Token::Kind::string:
+        return "a string";
+      default:
+        return t.text;
     }
   }
   [[noreturn]] void fail_at(const Token& t, const std::string& expected) const {
@@ -65,7 +72,9 @@ class Parser {
   bool is(const char* punctuation) const {
     return peek().kind == Token::Kind::punctuation && peek().text == punctuation;
   }
-  bool is_dot(const char* word) const { return peek().kind == Token::Kind::dot_word && peek().text == word; }
+  bool is_dot(const char* word) const {
+    return peek().kind == Token::Kind::dot_word && peek().text == word;
+  }
   bool accept(const char* punctuation) {
     if (!is(punctuation)) return false;
     next();
@@ -137,7 +146,7 @@ class Parser {
       std::uint64_t v = 0;
       for (std::size_t i = from; i < to; ++i) {
         char ch = s[i];
-        int d = ch >= '0' && ch <= '9' ? ch - '0'
+        int d = ch >= '0' && ch <= '9'   ? ch - '0'
                 : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
                 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
                                          : 99;
@@ -224,14 +233,30 @@ class Parser {
       if (a.kind != AstOperand::Kind::integer || b.kind != AstOperand::Kind::integer)
         fail("integers in a constant expression");
       switch (op) {
-        case '|': a.bits |= b.bits; break;
-        case '^': a.bits ^= b.bits; break;
-        case '&': a.bits &= b.bits; break;
-        case '<': a.bits = b.bits < 64 ? a.bits << b.bits : 0; break;
-        case '>': a.bits = b.bits < 64 ? a.bits >> b.bits : 0; break;
-        case '+': a.bits += b.bits; break;
-        case '-': a.bits -= b.bits; break;
-        case '*': a.bits *= b.bits; break;
+        case '|':
+          a.bits |= b.bits;
+          break;
+        case '^':
+          a.bits ^= b.bits;
+          break;
+        case '&':
+          a.bits &= b.bits;
+          break;
+        case '<':
+          a.bits = b.bits < 64 ? a.bits << b.bits : 0;
+          break;
+        case '>':
+          a.bits = b.bits < 64 ? a.bits >> b.bits : 0;
+          break;
+        case '+':
+          a.bits += b.bits;
+          break;
+        case '-':
+          a.bits -= b.bits;
+          break;
+        case '*':
+          a.bits *= b.bits;
+          break;
         default:
           if (b.bits == 0) fail("a divisor other than 0");
           a.bits /= b.bits;
@@ -243,7 +268,8 @@ class Parser {
 
   std::uint64_t unsigned_number() {
     Constant c = unary(0);
-    if (c.kind != AstOperand::Kind::integer || c.is_signed) fail_at(tokens_[pos_ ? pos_ - 1 : 0], "a number of at least 0");
+    if (c.kind != AstOperand::Kind::integer || c.is_signed)
+      fail_at(tokens_[pos_ ? pos_ - 1 : 0], "a number of at least 0");
     return c.bits;
   }
   std::uint32_t number32() {
@@ -286,7 +312,8 @@ class Parser {
         v.elements = 0;
       } else {
         std::uint64_t n = unsigned_number();
-        if (n > (1u << 30) || v.elements * n > (1u << 30)) fail_at(tokens_[pos_ - 1], "an array below 2^30 elements");
+        if (n > (1u << 30) || v.elements * n > (1u << 30))
+          fail_at(tokens_[pos_ - 1], "an array below 2^30 elements");
         v.elements *= n;
       }
       expect("]", "after the array's length");
@@ -298,7 +325,8 @@ class Parser {
   static int type_bytes(const std::string& t) {
     if (t == "b8" || t == "u8" || t == "s8") return 1;
     if (t == "b16" || t == "u16" || t == "s16" || t == "f16" || t == "bf16") return 2;
-    if (t == "b32" || t == "u32" || t == "s32" || t == "f32" || t == "f16x2" || t == "bf16x2") return 4;
+    if (t == "b32" || t == "u32" || t == "s32" || t == "f32" || t == "f16x2" || t == "bf16x2")
+      return 4;
     if (t == "b64" || t == "u64" || t == "s64" || t == "f64") return 8;
     return 0;
   }
@@ -320,7 +348,8 @@ class Parser {
 
   void top_level(AstModule& m) {
     std::string linkage;
-    while (is_dot("visible") || is_dot("extern") || is_dot("weak") || is_dot("common")) linkage = next().text;
+    while (is_dot("visible") || is_dot("extern") || is_dot("weak") || is_dot("common"))
+      linkage = next().text;
     if (is_dot("entry")) {
       m.kernels.push_back(kernel(linkage == "visible"));
     } else if (is_dot("shared") || is_dot("global") || is_dot("const")) {
@@ -387,7 +416,8 @@ class Parser {
       s.kind = AstStatement::Kind::registers;
       if (peek().kind != Token::Kind::dot_word) fail("a register type such as .b32");
       s.register_type = next().text;
-      if (s.register_type != "pred" && (type_bytes(s.register_type) == 0 || type_bytes(s.register_type) == 1))
+      if (s.register_type != "pred" &&
+          (type_bytes(s.register_type) == 0 || type_bytes(s.register_type) == 1))
         fail_at(tokens_[pos_ - 1], "a register type such as .b32");
       do {
         AstRegister r;
@@ -405,7 +435,8 @@ class Parser {
       s.kind = AstStatement::Kind::variable;
       s.variable = variable("", false);
       expect(";", "after the variable");
-    } else if (peek().kind == Token::Kind::name && peek(1).kind == Token::Kind::punctuation && peek(1).text == ":") {
+    } else if (peek().kind == Token::Kind::name && peek(1).kind == Token::Kind::punctuation &&
+               peek(1).text == ":") {
       s.kind = AstStatement::Kind::label;
       s.label = next().text;
       next();
@@ -495,6 +526,8 @@ class Parser {
 
 }  // namespace
 
-AstModule parse_ptx(const std::string& text, const std::string& file) { return Parser(text, file).module(); }
+AstModule parse_ptx(const std::string& text, const std::string& file) {
+  return Parser(text, file).module();
+}
 
 }  // namespace flashptx::emulator

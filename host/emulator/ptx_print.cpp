@@ -8,7 +8,8 @@ namespace {
 
 std::string hex(std::uint64_t v, int digits, const char* prefix) {
   char buffer[40];
-  std::snprintf(buffer, sizeof buffer, "%s%0*llX", prefix, digits, static_cast<unsigned long long>(v));
+  std::snprintf(buffer, sizeof buffer, "%s%0*llX", prefix, digits,
+                static_cast<unsigned long long>(v));
   return buffer;
 }
 
@@ -30,13 +31,20 @@ std::string print_operand(const AstOperand& o) {
       return s;
     }
     case Kind::integer:
-      return o.is_signed ? std::to_string(static_cast<std::int64_t>(o.bits)) : std::to_string(o.bits);
-    case Kind::float32: return hex(o.bits, 8, "0f");
-    case Kind::float64: return hex(o.bits, 16, "0d");
-    case Kind::vector: return "{" + join(o.items, ", ") + "}";
-    case Kind::address: return "[" + join(o.items, ", ") + "]";
-    case Kind::pair: return join(o.items, "|");
-    case Kind::sink: return "_";
+      return o.is_signed ? std::to_string(static_cast<std::int64_t>(o.bits))
+                         : std::to_string(o.bits);
+    case Kind::float32:
+      return hex(o.bits, 8, "0f");
+    case Kind::float64:
+      return hex(o.bits, 16, "0d");
+    case Kind::vector:
+      return "{" + join(o.items, ", ") + "}";
+    case Kind::address:
+      return "[" + join(o.items, ", ") + "]";
+    case Kind::pair:
+      return join(o.items, "|");
+    case Kind::sink:
+      return "_";
   }
   return "";
 }
@@ -53,7 +61,9 @@ std::string print_variable(const AstVariable& v) {
   }
   s += " " + v.name;
   if (v.is_array) s += v.elements ? "[" + std::to_string(v.elements) + "]" : "[]";
-  if (!v.values.empty()) s += " = " + (v.is_array || v.vector > 1 ? "{" + join(v.values, ", ") + "}" : join(v.values, ", "));
+  if (!v.values.empty())
+    s += " = " +
+         (v.is_array || v.vector > 1 ? "{" + join(v.values, ", ") + "}" : join(v.values, ", "));
   return s;
 }
 
@@ -61,7 +71,9 @@ void print_block(const std::vector<AstStatement>& block, int depth, std::string&
   const std::string indent(static_cast<std::size_t>(depth) * 4, ' ');
   for (const auto& s : block) {
     switch (s.kind) {
-      case AstStatement::Kind::label: out += s.label + ":\n"; break;
+      case AstStatement::Kind::label:
+        out += s.label + ":\n";
+        break;
       case AstStatement::Kind::registers: {
         out += indent + ".reg ." + s.register_type;
         const char* separator = " ";
@@ -72,7 +84,9 @@ void print_block(const std::vector<AstStatement>& block, int depth, std::string&
         out += ";\n";
         break;
       }
-      case AstStatement::Kind::variable: out += indent + print_variable(s.variable) + ";\n"; break;
+      case AstStatement::Kind::variable:
+        out += indent + print_variable(s.variable) + ";\n";
+        break;
       case AstStatement::Kind::block:
         out += indent + "{\n";
         print_block(s.block, depth + 1, out);
@@ -81,7 +95,8 @@ void print_block(const std::vector<AstStatement>& block, int depth, std::string&
       case AstStatement::Kind::instruction: {
         const auto& i = s.instruction;
         out += indent;
-        if (!i.guard.empty()) out += std::string("@") + (i.guard_negated ? "!" : "") + i.guard + " ";
+        if (!i.guard.empty())
+          out += std::string("@") + (i.guard_negated ? "!" : "") + i.guard + " ";
         out += i.mnemonic();
         if (!i.operands.empty()) out += " " + join(i.operands, ", ");
         out += ";\n";
@@ -93,7 +108,8 @@ void print_block(const std::vector<AstStatement>& block, int depth, std::string&
 
 std::string triple(const char* directive, const std::uint32_t (&v)[3]) {
   if (!v[0]) return "";
-  return std::string(directive) + " " + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) + "\n";
+  return std::string(directive) + " " + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " +
+         std::to_string(v[2]) + "\n";
 }
 
 }  // namespace
@@ -106,9 +122,11 @@ std::string print_ptx(const AstModule& m) {
   for (const auto& v : m.variables) out += print_variable(v) + ";\n";
   for (const auto& k : m.kernels) {
     out += std::string(k.visible ? ".visible " : "") + ".entry " + k.name + "(";
-    for (std::size_t i = 0; i < k.params.size(); ++i) out += (i ? ",\n    " : "\n    ") + print_variable(k.params[i]);
+    for (std::size_t i = 0; i < k.params.size(); ++i)
+      out += (i ? ",\n    " : "\n    ") + print_variable(k.params[i]);
     out += k.params.empty() ? ")\n" : "\n)\n";
-    out += triple(".reqntid", k.reqntid) + triple(".maxntid", k.maxntid) + triple(".reqnctapercluster", k.reqnctapercluster);
+    out += triple(".reqntid", k.reqntid) + triple(".maxntid", k.maxntid) +
+           triple(".reqnctapercluster", k.reqnctapercluster);
     if (k.explicit_cluster) out += ".explicitcluster\n";
     if (k.minnctapersm) out += ".minnctapersm " + std::to_string(k.minnctapersm) + "\n";
     if (k.maxnreg) out += ".maxnreg " + std::to_string(k.maxnreg) + "\n";

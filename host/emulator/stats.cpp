@@ -1,5 +1,5 @@
-// What --stats prints: warp instructions by role and loop (the label before them), by kind of work, and the
-// shared-memory passes lost to bank conflicts.
+// What --stats prints: warp instructions by role and loop (the label before them), by kind of work,
+// and the shared-memory passes lost to bank conflicts.
 #include "host/emulator/stats.h"
 
 #include <cstdio>
@@ -9,7 +9,8 @@ namespace flashptx::emulator {
 
 std::string describe_counters(const Program& program, const Counters& counters) {
   static const char* roles[] = {"-", "producer", "consumer"};
-  static const char* kinds[] = {"other", "fma", "mufu", "wgmma", "tma", "convert", "alu", "memory", "shuffle", "sync"};
+  static const char* kinds[] = {"other",   "fma", "mufu",   "wgmma",   "tma",
+                                "convert", "alu", "memory", "shuffle", "sync"};
   struct Row {
     std::uint64_t work[10] = {}, conflicts = 0, total = 0;
   };
@@ -33,9 +34,12 @@ std::string describe_counters(const Program& program, const Counters& counters) 
     }
     for (const auto& label : order) {
       const Row& row = rows[label];
-      std::snprintf(line, sizeof line, "%-9s %-20s %9llu", roles[r], label.empty() ? "(entry)" : label.c_str(), static_cast<unsigned long long>(row.total));
+      std::snprintf(line, sizeof line, "%-9s %-20s %9llu", roles[r],
+                    label.empty() ? "(entry)" : label.c_str(),
+                    static_cast<unsigned long long>(row.total));
       out += line;
-      for (std::uint64_t v : row.work) std::snprintf(line, sizeof line, " %8llu", static_cast<unsigned long long>(v)), out += line;
+      for (std::uint64_t v : row.work)
+        std::snprintf(line, sizeof line, " %8llu", static_cast<unsigned long long>(v)), out += line;
       std::snprintf(line, sizeof line, " %9llu\n", static_cast<unsigned long long>(row.conflicts));
       out += line;
     }

@@ -1,8 +1,9 @@
-// Each hazard planted once: the mutant must be reported with the right words, its clean twin must run.
+// Each hazard planted once: the mutant must be reported with the right words, its clean twin must
+// run.
 //
-// The kernels are small and whole; a mutant differs from its twin in one place. Reported means on the round-robin
-// schedule, where the hazard does no harm: the checkers reason about order, they do not wait for bad luck.
-// Next: tests/emulator/instruction_test.cpp.
+// The kernels are small and whole; a mutant differs from its twin in one place. Reported means on
+// the round-robin schedule, where the hazard does no harm: the checkers reason about order, they do
+// not wait for bad luck. Next: tests/emulator/instruction_test.cpp.
 #include "host/emulator/numeric.h"
 #include "tests/emulator/machine.h"
 
@@ -19,7 +20,8 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 }
 
 // `out` is 64 KiB of global memory, `map` a bf16 tile map {64, 64} over it.
-Status launch(const std::string& text, int threads, std::uint64_t seed = 0, int level = 1, int cluster = 1) {
+Status launch(const std::string& text, int threads, std::uint64_t seed = 0, int level = 1,
+              int cluster = 1) {
   Launcher l(seed, level);
   std::vector<std::uint16_t> ones(32768, f32_to_bf16(1.0f));
   std::uint64_t out = l.upload(ones);
@@ -38,9 +40,12 @@ Status launch(const std::string& text, int threads, std::uint64_t seed = 0, int 
   return l.launch(text, "k", {&out, &map}, dims);
 }
 
-std::string with_map(const std::string& body, int threads) { return kernel(body, threads, ", .param .align 64 .b8 p_map[128]"); }
+std::string with_map(const std::string& body, int threads) {
+  return kernel(body, threads, ", .param .align 64 .b8 p_map[128]");
+}
 
-void pair(const std::string& clean, const std::string& mutant, int threads, const std::string& words) {
+void pair(const std::string& clean, const std::string& mutant, int threads,
+          const std::string& words) {
   for (int seed = 0; seed < 4; ++seed) {
     Status good = launch(clean, threads, static_cast<std::uint64_t>(seed), 1 + seed % 2);
     CHECK_MESSAGE(good.ok(), good.message);
@@ -51,11 +56,13 @@ void pair(const std::string& clean, const std::string& mutant, int threads, cons
   CHECK(bad.code == StatusCode::launch_failed);
   CHECK_MESSAGE(mentions(bad, "k.ptx:"), bad.message);
 }
-void pair(const std::string& clean, const std::string& what, const std::string& with, int threads, const std::string& words) {
+void pair(const std::string& clean, const std::string& what, const std::string& with, int threads,
+          const std::string& words) {
   pair(clean, replaced(clean, what, with), threads, words);
 }
 
-// One warpgroup: TMA brings a 64 x 64 tile, wgmma multiplies it with itself, the result goes out by TMA.
+// One warpgroup: TMA brings a 64 x 64 tile, wgmma multiplies it with itself, the result goes out by
+// TMA.
 const std::string tile = R"(
 .shared .align 1024 .b8 a[8192];
 .shared .align 8 .b64 full;
@@ -99,9 +106,12 @@ const std::string clean_tile = with_map(tile, 128);
 
 TEST_SUITE("emulator/checkers") {
   TEST_CASE("an accumulator read before its wait_group is reported") {
-    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;", "", 128, "reads %s0 while the wgmma that accumulates into it");
-    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;", 128, "wait_group 0 missing");
-    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;", "mov.f32 %s5, 0f00000000;\nwgmma.wait_group.sync.aligned 0;", 128,
+    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;", "", 128,
+         "reads %s0 while the wgmma that accumulates into it");
+    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;", 128,
+         "wait_group 0 missing");
+    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;",
+         "mov.f32 %s5, 0f00000000;\nwgmma.wait_group.sync.aligned 0;", 128,
          "writes %s5 while the wgmma that accumulates into it");
   }
   TEST_CASE("a wgmma that no commit covers is reported") {
@@ -109,13 +119,18 @@ TEST_SUITE("emulator/checkers") {
   }
   TEST_CASE("a missing wgmma.fence is reported") {
     pair(clean_tile, "wgmma.fence.sync.aligned;", "", 128, "without a wgmma.fence");
-    pair(clean_tile, "wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned;\nmov.f32 %s3, 0f00000000;", 128,
+    pair(clean_tile, "wgmma.fence.sync.aligned;",
+         "wgmma.fence.sync.aligned;\nmov.f32 %s3, 0f00000000;", 128,
          "accumulates into %s3, which ordinary instructions touched");
   }
   TEST_CASE("an A register overwritten in flight is reported") {
-    std::string text = replaced(clean_tile, "%s30, %s31}, %desc, %desc, 0, 1, 1, 0, 0;", "%s30, %s31}, {%r4, %r5, %r6, %r7}, %desc, 0, 1, 1, 0;");
-    text = replaced(text, "wgmma.fence", "mov.b32 %r4, 0; mov.b32 %r5, 0; mov.b32 %r6, 0; mov.b32 %r7, 0;\nwgmma.fence");
-    pair(text, "wgmma.wait_group.sync.aligned 0;", "mov.b32 %r6, 1;\nwgmma.wait_group.sync.aligned 0;", 128, "writes %r6 while the wgmma that reads it as A operand");
+    std::string text = replaced(clean_tile, "%s30, %s31}, %desc, %desc, 0, 1, 1, 0, 0;",
+                                "%s30, %s31}, {%r4, %r5, %r6, %r7}, %desc, 0, 1, 1, 0;");
+    text = replaced(text, "wgmma.fence",
+                    "mov.b32 %r4, 0; mov.b32 %r5, 0; mov.b32 %r6, 0; mov.b32 %r7, 0;\nwgmma.fence");
+    pair(text, "wgmma.wait_group.sync.aligned 0;",
+         "mov.b32 %r6, 1;\nwgmma.wait_group.sync.aligned 0;", 128,
+         "writes %r6 while the wgmma that reads it as A operand");
     pair(text, "mov.b32 %r6, 0;", "", 128, "reads %r6, which has no value");
   }
   TEST_CASE("shared memory read before its phase completed is reported") {
@@ -125,22 +140,28 @@ TEST_SUITE("emulator/checkers") {
     pair(clean_tile, "%p1, [%bar], 0;", "%p1, [%bar], 1;", 128, "for parity 1; it is in phase 1");
   }
   TEST_CASE("shared memory overwritten while wgmma may read it is reported") {
-    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;", "mov.f32 %f9, 0f00000000; setp.eq.u32 %p5, %t, 127; @%p5 st.shared.f32 [%addr], %f9;\nwgmma.wait_group.sync.aligned 0;", 128,
-         "which the wgmma at line");
+    pair(clean_tile, "wgmma.wait_group.sync.aligned 0;",
+         "mov.f32 %f9, 0f00000000; setp.eq.u32 %p5, %t, 127; @%p5 st.shared.f32 [%addr], "
+         "%f9;\nwgmma.wait_group.sync.aligned 0;",
+         128, "which the wgmma at line");
   }
   TEST_CASE("generic writes that reach the async proxy without a fence are reported") {
-    pair(clean_tile, "fence.proxy.async.shared::cta;", "", 128, "fence.proxy.async by the writer is missing");
-    pair(clean_tile, "fence.proxy.async.shared::cta;", "@%p0 fence.proxy.async.shared::cta;", 128, "fence.proxy.async by the writer is missing");
+    pair(clean_tile, "fence.proxy.async.shared::cta;", "", 128,
+         "fence.proxy.async by the writer is missing");
+    pair(clean_tile, "fence.proxy.async.shared::cta;", "@%p0 fence.proxy.async.shared::cta;", 128,
+         "fence.proxy.async by the writer is missing");
   }
   TEST_CASE("a missing barrier between writers and the store is reported") {
     pair(clean_tile, "bar.sync 2, 128;", "", 128, "no barrier orders the two");
   }
   TEST_CASE("an exit before the bulk store has read its source is reported") {
     pair(clean_tile, "cp.async.bulk.wait_group.read 0;", "", 128, "wait_group.read 0 missing");
-    pair(clean_tile, "cp.async.bulk.commit_group;", "", 128, "commit_group and cp.async.bulk.wait_group.read 0 missing");
+    pair(clean_tile, "cp.async.bulk.commit_group;", "", 128,
+         "commit_group and cp.async.bulk.wait_group.read 0 missing");
   }
   TEST_CASE("a source overwritten while the bulk store reads it is reported") {
-    std::string text = replaced(clean_tile, "cp.async.bulk.wait_group.read 0;\n", "cp.async.bulk.wait_group.read 0;\nst.shared.f32 [%r1], %f0;\n");
+    std::string text = replaced(clean_tile, "cp.async.bulk.wait_group.read 0;\n",
+                                "cp.async.bulk.wait_group.read 0;\nst.shared.f32 [%r1], %f0;\n");
     pair(text, "cp.async.bulk.wait_group.read 0;\n", "", 128, "wait_group.read is missing");
   }
   TEST_CASE("wrong expect-tx bytes end in a deadlock that names both sums") {
@@ -148,12 +169,15 @@ TEST_SUITE("emulator/checkers") {
     pair(clean_tile, "_, [%bar], 8192;", "_, [%bar], 4096;", 128, "never sum up");
   }
   TEST_CASE("a missing init fence or init barrier is reported") {
-    pair(clean_tile, "@%p0 fence.mbarrier_init.release.cluster;", "", 128, "no fence.mbarrier_init");
+    pair(clean_tile, "@%p0 fence.mbarrier_init.release.cluster;", "", 128,
+         "no fence.mbarrier_init");
     pair(clean_tile, "bar.sync 0;", "", 128, "mbarrier");
   }
   TEST_CASE("arrival counts that do not fit are reported") {
     pair(clean_tile, "[%bar], 1;", "[%bar], 2;", 128, "1 of 2 arrivals");
-    pair(clean_tile, "mbarrier.arrive.expect", "mbarrier.arrive.shared::cta.b64 _, [%bar];\nmbarrier.arrive.expect", 128, "for parity 0; it is in phase 2");
+    pair(clean_tile, "mbarrier.arrive.expect",
+         "mbarrier.arrive.shared::cta.b64 _, [%bar];\nmbarrier.arrive.expect", 128,
+         "for parity 0; it is in phase 2");
   }
   TEST_CASE("an exit with a load that nobody waited for is reported") {
     std::string clean = with_map(R"(
@@ -171,52 +195,75 @@ cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1
 W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [full], 0;
 @!%p1 bra W;
 END:
-)", 32);
+)",
+                                 32);
     pair(clean, "@!%p1 bra W;", "mov.u32 %r2, 1;", 32, "waited for");
-    pair(clean, "W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [full], 0;\n@!%p1 bra W;", "", 32, "exits without anybody having waited");
+    pair(clean, "W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [full], 0;\n@!%p1 bra W;", "", 32,
+         "exits without anybody having waited");
   }
   TEST_CASE("a write over a live mbarrier is reported") {
-    std::string clean = kernel(".shared .align 8 .b64 b;\nsetp.eq.u32 %p0, %t, 0;\n@%p0 mbarrier.init.shared::cta.b64 [b], 1;\n"
-                               "@%p0 mbarrier.inval.shared::cta.b64 [b];\n@%p0 st.shared.u32 [b], %t;\n", 32, ", .param .align 64 .b8 p_map[128]");
+    std::string clean = kernel(
+        ".shared .align 8 .b64 b;\nsetp.eq.u32 %p0, %t, 0;\n@%p0 mbarrier.init.shared::cta.b64 "
+        "[b], 1;\n"
+        "@%p0 mbarrier.inval.shared::cta.b64 [b];\n@%p0 st.shared.u32 [b], %t;\n",
+        32, ", .param .align 64 .b8 p_map[128]");
     pair(clean, "@%p0 mbarrier.inval.shared::cta.b64 [b];\n", "", 32, "live mbarrier");
   }
   TEST_CASE("an undefined register or predicate is reported") {
-    std::string clean = kernel("mov.u32 %r1, 1;\nadd.u32 %r2, %r1, 1;\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 mov.u32 %r3, 0;\n", 32, ", .param .align 64 .b8 p_map[128]");
+    std::string clean = kernel(
+        "mov.u32 %r1, 1;\nadd.u32 %r2, %r1, 1;\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 mov.u32 %r3, 0;\n",
+        32, ", .param .align 64 .b8 p_map[128]");
     pair(clean, "mov.u32 %r1, 1;", "", 32, "reads %r1, which has no value");
     pair(clean, "setp.eq.u32 %p1, %r2, 0;", "", 32, "reads %p1, which has no value");
     pair(clean, "mov.u32 %r1, 1;", "setp.lt.u32 %p1, %t, 5;\n@%p1 mov.u32 %r1, 1;", 32, "lane 5");
   }
   TEST_CASE("addresses outside memory and misaligned ones are reported") {
-    std::string clean = kernel(".shared .align 4 .b8 s[64];\nmov.u32 %r0, s;\nmov.u32 %r1, 7;\nst.shared.u32 [%r0], %r1;\nst.global.u32 [%out+4], %r1;\n", 1, ", .param .align 64 .b8 p_map[128]");
-    pair(clean, "st.shared.u32 [%r0]", "st.shared.u32 [%r0+64]", 1, "outside the CTA's shared memory");
+    std::string clean = kernel(
+        ".shared .align 4 .b8 s[64];\nmov.u32 %r0, s;\nmov.u32 %r1, 7;\nst.shared.u32 [%r0], "
+        "%r1;\nst.global.u32 [%out+4], %r1;\n",
+        1, ", .param .align 64 .b8 p_map[128]");
+    pair(clean, "st.shared.u32 [%r0]", "st.shared.u32 [%r0+64]", 1,
+         "outside the CTA's shared memory");
     pair(clean, "st.shared.u32 [%r0]", "st.shared.u32 [%r0+2]", 1, "not a multiple of 4");
     pair(clean, "[%out+4]", "[%out+65536]", 1, "outside every allocation");
     pair(clean, "[%out+4]", "[%out-4]", 1, "outside every allocation");
   }
   TEST_CASE("a deadlock lists each warp and what it waits for") {
-    std::string clean = kernel("setp.lt.u32 %p0, %t, 32;\n@%p0 bra A;\nbar.sync 3, 64;\nbra E;\nA: bar.arrive 3, 64;\nE:\n", 64, ", .param .align 64 .b8 p_map[128]");
-    pair(clean, "bar.arrive 3, 64;", "bar.arrive 4, 64;", 64, "waits at barrier 3; 32 of 64 threads");
+    std::string clean = kernel(
+        "setp.lt.u32 %p0, %t, 32;\n@%p0 bra A;\nbar.sync 3, 64;\nbra E;\nA: bar.arrive 3, "
+        "64;\nE:\n",
+        64, ", .param .align 64 .b8 p_map[128]");
+    pair(clean, "bar.arrive 3, 64;", "bar.arrive 4, 64;", 64,
+         "waits at barrier 3; 32 of 64 threads");
     pair(clean, "bar.arrive 3, 64;", "bar.arrive 3, 32;", 64, "barrier 3");
     pair(clean, "bar.arrive 3, 64;", "bar.arrive 16, 64;", 64, "barrier 16 does not exist");
     pair(clean, "bar.arrive 3, 64;", "bar.arrive 3, 48;", 64, "multiple of 32");
   }
   TEST_CASE("register requests that can never be met are reported") {
-    std::string clean = replaced(kernel("setp.lt.u32 %p0, %t, 128;\n@%p0 bra P;\nsetmaxnreg.inc.sync.aligned.u32 240;\nbra E;\nP: setmaxnreg.dec.sync.aligned.u32 24;\nE:\n",
-                                        384, ", .param .align 64 .b8 p_map[128]"), ".reqntid 384", ".reqntid 384\n.minnctapersm 1");
+    std::string clean =
+        replaced(kernel("setp.lt.u32 %p0, %t, 128;\n@%p0 bra P;\nsetmaxnreg.inc.sync.aligned.u32 "
+                        "240;\nbra E;\nP: setmaxnreg.dec.sync.aligned.u32 24;\nE:\n",
+                        384, ", .param .align 64 .b8 p_map[128]"),
+                 ".reqntid 384", ".reqntid 384\n.minnctapersm 1");
     pair(clean, "u32 240;", "u32 248;", 384, "setmaxnreg.inc 248 can never be met");
     pair(clean, "u32 24;", "u32 40;", 384, "can never be met");
     pair(clean, "dec.sync.aligned.u32 24;", "dec.sync.aligned.u32 176;", 384, "wrong way");
   }
   TEST_CASE("divergent aligned instructions are reported") {
-    std::string clean = kernel("setp.lt.u32 %p0, %t, 16;\n@%p0 bra E;\nmov.u32 %r0, 1;\nE: bar.sync 0;\n", 32, ", .param .align 64 .b8 p_map[128]");
+    std::string clean =
+        kernel("setp.lt.u32 %p0, %t, 16;\n@%p0 bra E;\nmov.u32 %r0, 1;\nE: bar.sync 0;\n", 32,
+               ", .param .align 64 .b8 p_map[128]");
     pair(clean, "mov.u32 %r0, 1;", "bar.sync 1;", 32, "bar.sync");
     pair(clean, "E: bar.sync 0;", "E: @%p0 bar.sync 0;", 32, "part of the warp only");
   }
   TEST_CASE("warps of a warpgroup that disagree on a wgmma are reported") {
-    pair(clean_tile, "shr.u32 %r0, %addr, 4;", "shr.u32 %r0, %addr, 4; setp.ge.u32 %p4, %t, 96; @%p4 add.u32 %r0, %r0, 2;", 128, "differs between the warps");
+    pair(clean_tile, "shr.u32 %r0, %addr, 4;",
+         "shr.u32 %r0, %addr, 4; setp.ge.u32 %p4, %t, 96; @%p4 add.u32 %r0, %r0, 2;", 128,
+         "differs between the warps");
   }
   TEST_CASE("a swizzle base that the descriptor does not explain is reported") {
-    pair(clean_tile, "mov.u32 %addr, a;", "mov.u32 %addr, a; add.u32 %addr, %addr, 64;", 128, "128");
+    pair(clean_tile, "mov.u32 %addr, a;", "mov.u32 %addr, a; add.u32 %addr, %addr, 64;", 128,
+         "128");
   }
   TEST_CASE("the same seed gives the same fault") {
     std::string bad = replaced(clean_tile, "bar.sync 2, 128;", "");

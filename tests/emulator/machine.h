@@ -1,5 +1,5 @@
-// A kernel in a few lines of PTX, run on the emulator: buffers in, one launch, buffers and the fault out.
-// Next: tests/emulator/instruction_test.cpp.
+// A kernel in a few lines of PTX, run on the emulator: buffers in, one launch, buffers and the
+// fault out. Next: tests/emulator/instruction_test.cpp.
 #pragma once
 
 #include <cstring>
@@ -12,13 +12,17 @@
 
 namespace flashptx::emulator::test {
 
-// Wraps instructions into an entry `k` with one pointer parameter in %out (64-bit) and common registers.
-inline std::string kernel(const std::string& body, int threads = 32, const std::string& extra = "") {
-  return ".version 8.3\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 p_out" + extra + ")\n.reqntid " +
-         std::to_string(threads) +
-         "\n{\n.reg .b64 %out, %rd<16>;\n.reg .b32 %r<32>, %t, %at32;\n.reg .b16 %h<8>;\n.reg .f32 %f<32>;\n.reg .f64 %fd<4>;\n"
+// Wraps instructions into an entry `k` with one pointer parameter in %out (64-bit) and common
+// registers.
+inline std::string kernel(const std::string& body, int threads = 32,
+                          const std::string& extra = "") {
+  return ".version 8.3\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 p_out" +
+         extra + ")\n.reqntid " + std::to_string(threads) +
+         "\n{\n.reg .b64 %out, %rd<16>;\n.reg .b32 %r<32>, %t, %at32;\n.reg .b16 %h<8>;\n.reg .f32 "
+         "%f<32>;\n.reg .f64 %fd<4>;\n"
          ".reg .pred %p<8>;\n.reg .b64 %at;\nld.param.u64 %out, [p_out];\nmov.u32 %t, %tid.x;\n"
-         "mul.wide.u32 %at, %t, 8;\nadd.u64 %at, %out, %at;\n" + body + "\nret;\n}\n";
+         "mul.wide.u32 %at, %t, 8;\nadd.u64 %at, %out, %at;\n" +
+         body + "\nret;\n}\n";
 }
 
 struct Result {
@@ -54,7 +58,8 @@ struct Launcher {
     REQUIRE(device->copy_from_device(v.data(), a, n * sizeof(T)).ok());
     return v;
   }
-  Status launch(const std::string& text, const std::string& entry, std::vector<void*> params, LaunchDims dims) {
+  Status launch(const std::string& text, const std::string& entry, std::vector<void*> params,
+                LaunchDims dims) {
     LoadedKernel* k = nullptr;
     Status s = device->load(text, entry, dims.shared_bytes, &k);
     if (!s.ok()) return s;
@@ -63,7 +68,8 @@ struct Launcher {
 };
 
 // Runs kernel(body) with one CTA of `threads` and returns what each thread stored to [%at].
-inline Result run(const std::string& body, int threads = 32, std::uint64_t seed = 0, int level = 1) {
+inline Result run(const std::string& body, int threads = 32, std::uint64_t seed = 0,
+                  int level = 1) {
   Launcher l(seed, level);
   std::uint64_t out = l.buffer(static_cast<std::size_t>(threads) * 8);
   LaunchDims d;
@@ -74,6 +80,8 @@ inline Result run(const std::string& body, int threads = 32, std::uint64_t seed 
   return r;
 }
 
-inline bool mentions(const Status& s, const std::string& text) { return s.message.find(text) != std::string::npos; }
+inline bool mentions(const Status& s, const std::string& text) {
+  return s.message.find(text) != std::string::npos;
+}
 
 }  // namespace flashptx::emulator::test

@@ -1,4 +1,5 @@
-// The parser on good and bad text: constants, messages with line and column, refusals by name, and mutilated text.
+// The parser on good and bad text: constants, messages with line and column, refusals by name, and
+// mutilated text.
 //
 // Next: host/emulator/ptx_parser.cpp.
 #include <random>
@@ -30,16 +31,28 @@ void refuses(const std::string& body, const std::string& words) {
 TEST_SUITE("emulator/parser") {
   TEST_CASE("constants are read in every notation") {
     for (auto [text, bits] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
-             {"10", 10}, {"-1", ~0ull}, {"0x1F", 31}, {"0b101", 5}, {"017", 15}, {"0", 0}, {"5U", 5}, {"(1 << 4) | 3", 19},
-             {"~0", ~0ull}, {"2 + 3 * 4", 14}, {"0f3F800000", 0x3f800000}, {"0d3FF0000000000000", 0x3ff0000000000000ull},
-             {"1.5", 0x3ff8000000000000ull}, {"1e3", 0x408f400000000000ull}}) {
+             {"10", 10},
+             {"-1", ~0ull},
+             {"0x1F", 31},
+             {"0b101", 5},
+             {"017", 15},
+             {"0", 0},
+             {"5U", 5},
+             {"(1 << 4) | 3", 19},
+             {"~0", ~0ull},
+             {"2 + 3 * 4", 14},
+             {"0f3F800000", 0x3f800000},
+             {"0d3FF0000000000000", 0x3ff0000000000000ull},
+             {"1.5", 0x3ff8000000000000ull},
+             {"1e3", 0x408f400000000000ull}}) {
       AstModule m = parse_ptx(".entry k() { mov.u32 %r, " + std::string(text) + "; }", "t");
       CHECK_MESSAGE(m.kernels[0].body[0].instruction.operands[1].bits == bits, text);
     }
   }
   TEST_CASE("an error names file, line, column, what was expected and what stands there") {
     std::string out;
-    Status s = emulator_reprint(".version 8.0\n.entry k()\n{\n  mov.u32 %r1 %r2;\n}\n", "x.ptx", &out);
+    Status s =
+        emulator_reprint(".version 8.0\n.entry k()\n{\n  mov.u32 %r1 %r2;\n}\n", "x.ptx", &out);
     CHECK(s.message == "x.ptx:4:15: expected ; or , after an operand of mov.u32, got %r2");
     s = emulator_reprint("/* open", "x.ptx", &out);
     CHECK(mentions(s, "x.ptx:1:1: expected */"));
@@ -55,14 +68,20 @@ TEST_SUITE("emulator/parser") {
     refuses("add.u32 %r1, %r2;", "expected 3 operands, got 2");
     refuses("@%r1 mov.u32 %r2, 0;", "not a predicate");
     refuses("setmaxnreg.inc.sync.aligned.u32 30;", "count 30 must be a multiple of 8 in [24, 256]");
-    refuses("wgmma.mma_async.sync.aligned.m64n8k32.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, 0, 1, 1, 0, 0;", "k16");
+    refuses(
+        "wgmma.mma_async.sync.aligned.m64n8k32.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, 0, "
+        "1, 1, 0, 0;",
+        "k16");
     refuses(".reg .b32 %tid;", "special register");
     refuses("{ .reg .b32 %inner; }\nmov.u32 %inner, 0;", "destination register");
   }
   TEST_CASE("mutilated text ends in an error or a module, never in a crash") {
     std::mt19937 g(7);
-    for (const char* name : {"11_fa3_loop", "07_tensormap_replace", "06_tma_store_reduce", "14_convert_math"}) {
-      std::string text = flashptx::test::read_file(std::string("tests/emulator/ptx/") + name + ".ptx"), printed;
+    for (const char* name :
+         {"11_fa3_loop", "07_tensormap_replace", "06_tma_store_reduce", "14_convert_math"}) {
+      std::string text =
+                      flashptx::test::read_file(std::string("tests/emulator/ptx/") + name + ".ptx"),
+                  printed;
       std::size_t at = text.find(".entry ") + 7;
       std::string entry = text.substr(at, text.find('(', at) - at);
       for (int i = 0; i < 60; ++i) {
@@ -70,10 +89,17 @@ TEST_SUITE("emulator/parser") {
         for (int k = 0; k < 1 + i % 4; ++k) {
           std::size_t p = g() % t.size(), n = 1 + g() % 12;
           switch (g() % 4) {
-            case 0: t.erase(p, n); break;
-            case 1: t[p] = static_cast<char>(g() % 256); break;
-            case 2: t.insert(p, t.substr(g() % t.size(), n)); break;
-            default: t.resize(p + 1);
+            case 0:
+              t.erase(p, n);
+              break;
+            case 1:
+              t[p] = static_cast<char>(g() % 256);
+              break;
+            case 2:
+              t.insert(p, t.substr(g() % t.size(), n));
+              break;
+            default:
+              t.resize(p + 1);
           }
         }
         Launcher l;

@@ -1,7 +1,7 @@
 // Whole kernels of tests/emulator/ptx that can be launched, against results computed here.
 //
-// They use what attention kernels use: ring of mbarriers, clusters, TMA with swizzle, wgmma, named barriers. Each
-// runs round-robin and under adversaries. Next: tests/emulator/checker_test.cpp.
+// They use what attention kernels use: ring of mbarriers, clusters, TMA with swizzle, wgmma, named
+// barriers. Each runs round-robin and under adversaries. Next: tests/emulator/checker_test.cpp.
 #include <cmath>
 #include <random>
 
@@ -14,7 +14,9 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-std::string snippet(const std::string& name) { return flashptx::test::read_file("tests/emulator/ptx/" + name + ".ptx"); }
+std::string snippet(const std::string& name) {
+  return flashptx::test::read_file("tests/emulator/ptx/" + name + ".ptx");
+}
 
 struct Seed {
   std::uint64_t seed;
@@ -22,7 +24,8 @@ struct Seed {
 };
 constexpr Seed seeds[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}, {4, 1}};
 
-TensorMap map2(Launcher& l, std::uint64_t address, std::uint64_t columns, std::uint64_t rows, std::uint32_t box_columns, std::uint32_t box_rows) {
+TensorMap map2(Launcher& l, std::uint64_t address, std::uint64_t columns, std::uint64_t rows,
+               std::uint32_t box_columns, std::uint32_t box_rows) {
   TensorMapDesc d;
   d.name = "tile";
   d.address = address;
@@ -45,7 +48,8 @@ std::vector<std::uint16_t> random_bf16(std::size_t n, unsigned seed) {
 }
 double value(std::uint16_t b) { return bf16_to_f32(b); }
 
-LaunchDims dims(std::uint32_t grid, std::uint32_t block, std::uint32_t shared = 0, std::uint32_t cluster = 1) {
+LaunchDims dims(std::uint32_t grid, std::uint32_t block, std::uint32_t shared = 0,
+                std::uint32_t cluster = 1) {
   LaunchDims d;
   d.grid[0] = grid, d.block[0] = block, d.cluster[0] = cluster, d.shared_bytes = shared;
   return d;
@@ -55,10 +59,12 @@ LaunchDims dims(std::uint32_t grid, std::uint32_t block, std::uint32_t shared = 
 
 TEST_SUITE("emulator/snippets") {
   TEST_CASE("every snippet prints to a text that parses to the same text") {
-    for (const char* name : {"01_module_header", "02_setmaxnreg_split", "03_mbarrier_ring", "04_mbarrier_cluster", "05_tma_load",
-                             "06_tma_store_reduce", "07_tensormap_replace", "08_wgmma_bf16_ss", "09_wgmma_bf16_rs_vtrans",
-                             "10_wgmma_fp8", "11_fa3_loop", "12_fp8_pack_shuffle", "13_v_transpose_fp8", "14_convert_math",
-                             "15_named_barriers", "16_cluster_pdl", "17_warp_and_trace", "18_epilogue_stmatrix_tma", "19_wgmma_transA"}) {
+    for (const char* name :
+         {"01_module_header", "02_setmaxnreg_split", "03_mbarrier_ring", "04_mbarrier_cluster",
+          "05_tma_load", "06_tma_store_reduce", "07_tensormap_replace", "08_wgmma_bf16_ss",
+          "09_wgmma_bf16_rs_vtrans", "10_wgmma_fp8", "11_fa3_loop", "12_fp8_pack_shuffle",
+          "13_v_transpose_fp8", "14_convert_math", "15_named_barriers", "16_cluster_pdl",
+          "17_warp_and_trace", "18_epilogue_stmatrix_tma", "19_wgmma_transA"}) {
       std::string once, twice;
       CHECK_MESSAGE(emulator_reprint(snippet(name), name, &once).ok(), name);
       CHECK_MESSAGE(emulator_reprint(once, name, &twice).ok(), name);
@@ -100,7 +106,8 @@ TEST_SUITE("emulator/snippets") {
     for (Seed s : seeds) {
       Launcher l(s.seed, s.level);
       std::uint64_t out = l.buffer(4, 0x77);
-      Status r = l.launch(snippet("04_mbarrier_cluster"), "cluster_mbar", {&out}, dims(4, 128, 0, 2));
+      Status r =
+          l.launch(snippet("04_mbarrier_cluster"), "cluster_mbar", {&out}, dims(4, 128, 0, 2));
       REQUIRE_MESSAGE(r.ok(), r.message);
       CHECK(l.download<std::uint32_t>(out, 1)[0] <= 1);
     }
@@ -147,15 +154,19 @@ TEST_SUITE("emulator/snippets") {
     }
     for (Seed s : seeds) {
       Launcher l(s.seed, s.level);
-      TensorMap mq = map2(l, l.upload(q), d, rows, 64, 128), mk = map2(l, l.upload(k), d, keys, 64, 32), mv = map2(l, l.upload(v), d, keys, 64, 32);
+      TensorMap mq = map2(l, l.upload(q), d, rows, 64, 128),
+                mk = map2(l, l.upload(k), d, keys, 64, 32),
+                mv = map2(l, l.upload(v), d, keys, 64, 32);
       std::uint64_t out = l.buffer(rows * d * 4);
       std::uint32_t tiles = keys / 32;
       float scale_log2 = static_cast<float>(scale * 1.4426950408889634);
-      Status r = l.launch(snippet("11_fa3_loop"), "fa3_loop", {&mq, &mk, &mv, &out, &tiles, &scale_log2}, dims(1, 384, 34000));
+      Status r = l.launch(snippet("11_fa3_loop"), "fa3_loop",
+                          {&mq, &mk, &mv, &out, &tiles, &scale_log2}, dims(1, 384, 34000));
       REQUIRE_MESSAGE(r.ok(), r.message);
       auto got = l.download<float>(out, rows * d);
       double worst = 0;
-      for (std::size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::fabs(got[i] - want[i]));
+      for (std::size_t i = 0; i < want.size(); ++i)
+        worst = std::max(worst, std::fabs(got[i] - want[i]));
       CHECK(worst < 0.01);
       CHECK(emulator_stats(*l.device).find("consumer") != std::string::npos);
     }

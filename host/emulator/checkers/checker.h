@@ -1,4 +1,5 @@
-// What the checkers share: a fault's sentence with place and the warp's last events, and names for things.
+// What the checkers share: a fault's sentence with place and the warp's last events, and names for
+// things.
 //
 // A checker is an Observer that throws Fault. Next: registers.cpp, shared_memory.cpp, progress.cpp.
 #pragma once
@@ -38,8 +39,9 @@ class Checker : public Observer {
   const History& history_;
 };
 
-std::string address_name(const Program& program, std::uint32_t shared_address);  // "full+8 (0x4008)"
-std::string line_of(const Instr& in);                                            // "line 12 (st.shared.u32)"
+std::string address_name(const Program& program,
+                         std::uint32_t shared_address);  // "full+8 (0x4008)"
+std::string line_of(const Instr& in);                    // "line 12 (st.shared.u32)"
 
 std::unique_ptr<Observer> make_register_checker(const History& h);
 std::unique_ptr<Observer> make_shared_memory_checker(const History& h, const Program& program);

@@ -1,6 +1,6 @@
-// What keeps a kernel from ending well: deadlock, bytes that never sum, misused barriers, divergent .aligned
-// instructions, exits with copies in flight. Also gives each of the machine's own faults the warp's last events.
-// Next: host/emulator/machine.cpp, describe_stuck().
+// What keeps a kernel from ending well: deadlock, bytes that never sum, misused barriers, divergent
+// .aligned instructions, exits with copies in flight. Also gives each of the machine's own faults
+// the warp's last events. Next: host/emulator/machine.cpp, describe_stuck().
 #include <set>
 
 #include "host/emulator/checkers/checker.h"
@@ -18,29 +18,51 @@ class ProgressChecker : public Checker {
   void on_event(const Event& e) override {
     switch (e.kind) {
       case EventKind::bad_address:
-      case EventKind::mbarrier_misuse: report(e, e.lane, e.instr->text + ": " + e.text); break;
-      case EventKind::wgmma_mismatch: report(e, -1, e.text); break;
-      case EventKind::divergent_aligned:
-        report(e, -1, e.instr->text + " is executed by a part of the warp only (lanes " + mask(e.lanes) + "); lanes " + mask(static_cast<u32>(e.value)) +
-                          " do not execute it with them");
+      case EventKind::mbarrier_misuse:
+        report(e, e.lane, e.instr->text + ": " + e.text);
         break;
-      case EventKind::mbarrier_expect: expect(e); break;
-      case EventKind::async_load: loads_[key(e)] = {e.instr, e.value, e.value2}; break;
-      case EventKind::async_landed: landed(e); break;
+      case EventKind::wgmma_mismatch:
+        report(e, -1, e.text);
+        break;
+      case EventKind::divergent_aligned:
+        report(e, -1,
+               e.instr->text + " is executed by a part of the warp only (lanes " + mask(e.lanes) +
+                   "); lanes " + mask(static_cast<u32>(e.value)) + " do not execute it with them");
+        break;
+      case EventKind::mbarrier_expect:
+        expect(e);
+        break;
+      case EventKind::async_load:
+        loads_[key(e)] = {e.instr, e.value, e.value2};
+        break;
+      case EventKind::async_landed:
+        landed(e);
+        break;
       case EventKind::mbarrier_phase:
         sums_.erase(key(e));
         break;
-      case EventKind::mbarrier_waited: waited_[key(e)] = std::max(waited_[key(e)], e.value + 1); break;
-      case EventKind::async_store: stores_[{e.warp, e.lane}] = {e.instr, e.value, 0}; break;
+      case EventKind::mbarrier_waited:
+        waited_[key(e)] = std::max(waited_[key(e)], e.value + 1);
+        break;
+      case EventKind::async_store:
+        stores_[{e.warp, e.lane}] = {e.instr, e.value, 0};
+        break;
       case EventKind::bulk_waited: {
         auto it = stores_.find({e.warp, e.lane});
         if (it != stores_.end() && it->second.phase < e.value) stores_.erase(it);
         break;
       }
-      case EventKind::warp_exit: warp_exit(e); break;
-      case EventKind::cta_exit: cta_exit(e); break;
-      case EventKind::deadlock: deadlock(e); break;
-      default: break;
+      case EventKind::warp_exit:
+        warp_exit(e);
+        break;
+      case EventKind::cta_exit:
+        cta_exit(e);
+        break;
+      case EventKind::deadlock:
+        deadlock(e);
+        break;
+      default:
+        break;
     }
   }
 
@@ -72,16 +94,25 @@ class ProgressChecker : public Checker {
     s.landed += e.bytes;
     s.copy_line = e.instr->line;
     if (e.value != e.value2)
-      report(e, e.lane, "the " + std::to_string(e.bytes) + " bytes of this copy were issued in phase " + std::to_string(e.value2) + " of mbarrier " +
-                            address_name(e.machine->program, e.barrier) + " and land in phase " + std::to_string(e.value) +
-                            "; its phase completed without them (expect_tx missing, too small, or after the arrival)");
+      report(e, e.lane,
+             "the " + std::to_string(e.bytes) + " bytes of this copy were issued in phase " +
+                 std::to_string(e.value2) + " of mbarrier " +
+                 address_name(e.machine->program, e.barrier) + " and land in phase " +
+                 std::to_string(e.value) +
+                 "; its phase completed without them (expect_tx missing, too small, or after the "
+                 "arrival)");
   }
 
   void warp_exit(const Event& e) {
     for (const auto& [who, copy] : stores_)
       if (who.first == e.warp)
-        report(e, who.second, "exits while its copy out of shared memory (" + line_of(*copy.instr) + ") may still read it; cp.async.bulk." +
-                                  (copy.phase < e.warp->bulk_committed[who.second] ? "" : "commit_group and cp.async.bulk.") + "wait_group.read 0 missing");
+        report(e, who.second,
+               "exits while its copy out of shared memory (" + line_of(*copy.instr) +
+                   ") may still read it; cp.async.bulk." +
+                   (copy.phase < e.warp->bulk_committed[who.second]
+                        ? ""
+                        : "commit_group and cp.async.bulk.") +
+                   "wait_group.read 0 missing");
     if (e.warp->wgmma_retired != e.warp->wgmma_next)
       report(e, -1, "exits while a wgmma is in flight; wgmma.wait_group 0 missing");
   }
@@ -90,8 +121,10 @@ class ProgressChecker : public Checker {
       if (k >> 32 != e.cta->rank) continue;
       auto it = waited_.find(k);
       if (it != waited_.end() && it->second > copy.phase) continue;
-      throw Fault(e.machine->program.file + ":" + std::to_string(copy.instr->line) + ": CTA " + std::to_string(e.cta->id[0]) +
-                  " exits without anybody having waited for this copy, signalled in phase " + std::to_string(copy.phase) + " of mbarrier " +
+      throw Fault(e.machine->program.file + ":" + std::to_string(copy.instr->line) + ": CTA " +
+                  std::to_string(e.cta->id[0]) +
+                  " exits without anybody having waited for this copy, signalled in phase " +
+                  std::to_string(copy.phase) + " of mbarrier " +
                   address_name(e.machine->program, static_cast<u32>(k)));
     }
   }
@@ -100,15 +133,20 @@ class ProgressChecker : public Checker {
     std::string what = "deadlock; no warp can continue:\n" + e.machine->describe_stuck();
     for (const auto& [k, s] : sums_) {
       if (!s.landed || s.expected == s.landed) continue;
-      what += "  the bytes of mbarrier " + address_name(e.machine->program, static_cast<u32>(k)) + " never sum up: line " + std::to_string(s.expect_line) +
-              " expects " + std::to_string(s.expected) + ", the copies (line " + std::to_string(s.copy_line) + ") bring " + std::to_string(s.landed) + "\n";
+      what += "  the bytes of mbarrier " + address_name(e.machine->program, static_cast<u32>(k)) +
+              " never sum up: line " + std::to_string(s.expect_line) + " expects " +
+              std::to_string(s.expected) + ", the copies (line " + std::to_string(s.copy_line) +
+              ") bring " + std::to_string(s.landed) + "\n";
     }
     int registers = 0;
     bool waits = false;
     for (const Warp* w : e.cta->warps)
       for (const auto& s : w->splits)
-        if (w->live && s.wait == Wait::registers) waits = true, registers = e.machine->program.code[s.pc].value;
-    if (waits) what += "  setmaxnreg.inc " + std::to_string(registers) + " can never be met: what the warpgroups ask for exceeds what the CTA got at launch\n";
+        if (w->live && s.wait == Wait::registers)
+          waits = true, registers = e.machine->program.code[s.pc].value;
+    if (waits)
+      what += "  setmaxnreg.inc " + std::to_string(registers) +
+              " can never be met: what the warpgroups ask for exceeds what the CTA got at launch\n";
     report(e, -1, what);
   }
 
@@ -120,6 +158,8 @@ class ProgressChecker : public Checker {
 
 }  // namespace
 
-std::unique_ptr<Observer> make_progress_checker(const History& h) { return std::make_unique<ProgressChecker>(h); }
+std::unique_ptr<Observer> make_progress_checker(const History& h) {
+  return std::make_unique<ProgressChecker>(h);
+}
 
 }  // namespace flashptx::emulator

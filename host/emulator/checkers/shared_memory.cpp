@@ -1,11 +1,11 @@
 // Shared memory: who may touch a byte when. A happens-before race detector with proxies.
 //
-// Every warp, every warpgroup's wgmma pipeline, every mbarrier's copies and every warp's bulk stores are agents with
-// a clock. A warp knows how far it is ordered after each agent; arrivals publish that knowledge, waits join it
-// (vector clocks, as in FastTrack, PLDI 2009). A word remembers its last write and the reads since. An access not
-// ordered after a conflicting one is a hazard in any schedule, not only in the one that ran. Generic writes are
-// visible to the async proxy only after fence.proxy.async by the writer (PTX ISA, "Async proxy").
-// Next: progress.cpp.
+// Every warp, every warpgroup's wgmma pipeline, every mbarrier's copies and every warp's bulk
+// stores are agents with a clock. A warp knows how far it is ordered after each agent; arrivals
+// publish that knowledge, waits join it (vector clocks, as in FastTrack, PLDI 2009). A word
+// remembers its last write and the reads since. An access not ordered after a conflicting one is a
+// hazard in any schedule, not only in the one that ran. Generic writes are visible to the async
+// proxy only after fence.proxy.async by the writer (PTX ISA, "Async proxy"). Next: progress.cpp.
 #include <algorithm>
 #include <cstring>
 
@@ -67,12 +67,24 @@ class SharedMemoryChecker : public Checker {
   void on_event(const Event& e) override {
     if (agents_.empty()) start(*e.machine);
     switch (e.kind) {
-      case EventKind::shared_access: shared_access(e); break;
-      case EventKind::async_load: async_load(e); break;
-      case EventKind::async_store: async_store(e); break;
-      case EventKind::cp_async: cp_async(e); break;
-      case EventKind::wgmma_read: wgmma_read(e); break;
-      case EventKind::warp_sync: warp_sync(*e.warp); break;
+      case EventKind::shared_access:
+        shared_access(e);
+        break;
+      case EventKind::async_load:
+        async_load(e);
+        break;
+      case EventKind::async_store:
+        async_store(e);
+        break;
+      case EventKind::cp_async:
+        cp_async(e);
+        break;
+      case EventKind::wgmma_read:
+        wgmma_read(e);
+        break;
+      case EventKind::warp_sync:
+        warp_sync(*e.warp);
+        break;
       case EventKind::barrier_arrive:
         warp_sync(*e.warp);
         release(*e.warp, named_[key(e)]);
@@ -83,7 +95,9 @@ class SharedMemoryChecker : public Checker {
         b.gathering = {};
         break;
       }
-      case EventKind::barrier_resume: clock(*e.warp).join(named_[key(e)].done); break;
+      case EventKind::barrier_resume:
+        clock(*e.warp).join(named_[key(e)].done);
+        break;
       case EventKind::cluster_arrive:
         warp_sync(*e.warp);
         release(*e.warp, cluster_);
@@ -92,13 +106,22 @@ class SharedMemoryChecker : public Checker {
         cluster_.done = cluster_.gathering;
         cluster_.gathering = {};
         break;
-      case EventKind::cluster_resume: clock(*e.warp).join(cluster_.done); break;
-      case EventKind::mbarrier_init: init(e); break;
-      case EventKind::mbarrier_invalidate: mark_barrier(*e.cta, e.barrier, false); break;
+      case EventKind::cluster_resume:
+        clock(*e.warp).join(cluster_.done);
+        break;
+      case EventKind::mbarrier_init:
+        init(e);
+        break;
+      case EventKind::mbarrier_invalidate:
+        mark_barrier(*e.cta, e.barrier, false);
+        break;
       case EventKind::mbarrier_arrive:
         if (Barrier* b = known(e)) {
-          if (e.instr->text.rfind("cp.async.mbarrier", 0) == 0) b->gathering.grow(agents_.size()), b->gathering.seen[cp_agent(*e.warp)] = e.warp->cp_async_committed + 1;
-          else release(*e.warp, *b, unsynced_lanes_[static_cast<std::size_t>(e.warp->id)] & ~e.lanes);
+          if (e.instr->text.rfind("cp.async.mbarrier", 0) == 0)
+            b->gathering.grow(agents_.size()),
+                b->gathering.seen[cp_agent(*e.warp)] = e.warp->cp_async_committed + 1;
+          else
+            release(*e.warp, *b, unsynced_lanes_[static_cast<std::size_t>(e.warp->id)] & ~e.lanes);
         }
         break;
       case EventKind::mbarrier_phase:
@@ -114,9 +137,15 @@ class SharedMemoryChecker : public Checker {
           clock(*e.warp).join(b->done);
         }
         break;
-      case EventKind::bulk_waited: raise(*e.warp, bulk_agent(*e.warp), static_cast<u32>(e.value)); break;
-      case EventKind::cp_async_waited: raise(*e.warp, cp_agent(*e.warp), static_cast<u32>(e.value)); break;
-      case EventKind::wgmma_waited: raise(*e.warp, wgmma_agent(*e.warp), static_cast<u32>(e.value)); break;
+      case EventKind::bulk_waited:
+        raise(*e.warp, bulk_agent(*e.warp), static_cast<u32>(e.value));
+        break;
+      case EventKind::cp_async_waited:
+        raise(*e.warp, cp_agent(*e.warp), static_cast<u32>(e.value));
+        break;
+      case EventKind::wgmma_waited:
+        raise(*e.warp, wgmma_agent(*e.warp), static_cast<u32>(e.value));
+        break;
       case EventKind::fence_proxy_async: {
         Clock& c = clock(*e.warp);
         u16 self = static_cast<u16>(e.warp->id);
@@ -131,7 +160,8 @@ class SharedMemoryChecker : public Checker {
         for (auto& [k, b] : barriers_)
           if (b.initialiser == e.warp) b.init_fenced = true;
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
@@ -139,7 +169,8 @@ class SharedMemoryChecker : public Checker {
   void start(Machine& m) {
     std::size_t warps = m.warps.size();
     for (auto& w : m.warps) agents_.push_back({AgentKind::warp, w.get(), 0, false});
-    for (auto& w : m.warps) agents_.push_back({AgentKind::wgmma, w.get(), 0, false});  // one a warp, the first counts
+    for (auto& w : m.warps)
+      agents_.push_back({AgentKind::wgmma, w.get(), 0, false});  // one a warp, the first counts
     for (auto& w : m.warps) agents_.push_back({AgentKind::bulk, w.get(), 0, false});
     for (auto& w : m.warps) agents_.push_back({AgentKind::cp_async, w.get(), 0, false});
     warps_ = warps;
@@ -152,7 +183,8 @@ class SharedMemoryChecker : public Checker {
       clocks_[i].seen[i] = 1;
     }
     cells_.resize(m.ctas.size());
-    for (std::size_t i = 0; i < m.ctas.size(); ++i) cells_[i].resize(m.ctas[i]->shared.size() / 4 + 4);
+    for (std::size_t i = 0; i < m.ctas.size(); ++i)
+      cells_[i].resize(m.ctas[i]->shared.size() / 4 + 4);
   }
 
   u64 key(const Event& e) const { return u64{e.cta->rank} << 32 | e.barrier; }
@@ -161,9 +193,15 @@ class SharedMemoryChecker : public Checker {
     c.grow(agents_.size());
     return c;
   }
-  u16 wgmma_agent(const Warp& w) const { return static_cast<u16>(warps_ + static_cast<std::size_t>(w.id - w.index % 4)); }
-  u16 bulk_agent(const Warp& w) const { return static_cast<u16>(2 * warps_ + static_cast<std::size_t>(w.id)); }
-  u16 cp_agent(const Warp& w) const { return static_cast<u16>(3 * warps_ + static_cast<std::size_t>(w.id)); }
+  u16 wgmma_agent(const Warp& w) const {
+    return static_cast<u16>(warps_ + static_cast<std::size_t>(w.id - w.index % 4));
+  }
+  u16 bulk_agent(const Warp& w) const {
+    return static_cast<u16>(2 * warps_ + static_cast<std::size_t>(w.id));
+  }
+  u16 cp_agent(const Warp& w) const {
+    return static_cast<u16>(3 * warps_ + static_cast<std::size_t>(w.id));
+  }
   void raise(const Warp& w, u16 agent, u32 to) {
     u32& c = clock(w).seen[agent];
     c = std::max(c, to);
@@ -186,7 +224,9 @@ class SharedMemoryChecker : public Checker {
     auto it = barriers_.find(key(e));
     return it == barriers_.end() ? nullptr : &it->second;
   }
-  Cell* cell(const Cta& cta, u32 address) { return &cells_[cta.rank][(address - shared_origin) / 4]; }
+  Cell* cell(const Cta& cta, u32 address) {
+    return &cells_[cta.rank][(address - shared_origin) / 4];
+  }
 
   // ---- sentences ----
   std::string actor(const Access& a, const Event& e) const {
@@ -194,33 +234,48 @@ class SharedMemoryChecker : public Checker {
     const Instr& in = program_.code[a.pc];
     std::string who = "warp " + std::to_string(g.warp ? g.warp->index : 0);
     switch (g.kind) {
-      case AgentKind::warp: return in.text + " of " + who + " at line " + std::to_string(in.line);
+      case AgentKind::warp:
+        return in.text + " of " + who + " at line " + std::to_string(in.line);
       case AgentKind::wgmma:
-        return "the wgmma at line " + std::to_string(in.line) + " (group " + std::to_string(a.clock - 1) + " of warps " +
-               std::to_string(g.warp->index) + " to " + std::to_string(g.warp->index + 3) + ")";
-      case AgentKind::bulk: return "the copy out of shared memory at line " + std::to_string(in.line) + " (bulk group " + std::to_string(a.clock - 1) + " of " + who + ")";
-      case AgentKind::cp_async: return "the cp.async at line " + std::to_string(in.line) + " (group " + std::to_string(a.clock - 1) + " of " + who + ")";
+        return "the wgmma at line " + std::to_string(in.line) + " (group " +
+               std::to_string(a.clock - 1) + " of warps " + std::to_string(g.warp->index) + " to " +
+               std::to_string(g.warp->index + 3) + ")";
+      case AgentKind::bulk:
+        return "the copy out of shared memory at line " + std::to_string(in.line) +
+               " (bulk group " + std::to_string(a.clock - 1) + " of " + who + ")";
+      case AgentKind::cp_async:
+        return "the cp.async at line " + std::to_string(in.line) + " (group " +
+               std::to_string(a.clock - 1) + " of " + who + ")";
       default:
-        return "the copy at line " + std::to_string(in.line) + " signalled in phase " + std::to_string(a.clock - 1) + " of mbarrier " +
+        return "the copy at line " + std::to_string(in.line) + " signalled in phase " +
+               std::to_string(a.clock - 1) + " of mbarrier " +
                address_name(e.machine->program, g.barrier);
     }
   }
   std::string missing(const Access& a) const {
     switch (agents_[a.agent].kind) {
-      case AgentKind::warp: return "; no barrier orders the two (bar.warp.sync, if it is between lanes of one warp)";
-      case AgentKind::wgmma: return "; its wgmma.wait_group, or a barrier after it, is missing";
-      case AgentKind::bulk: return "; cp.async.bulk.wait_group.read is missing";
-      case AgentKind::cp_async: return "; its cp.async.wait_group, or a barrier after it, is missing";
-      default: return "; this warp has not waited for that phase";
+      case AgentKind::warp:
+        return "; no barrier orders the two (bar.warp.sync, if it is between lanes of one warp)";
+      case AgentKind::wgmma:
+        return "; its wgmma.wait_group, or a barrier after it, is missing";
+      case AgentKind::bulk:
+        return "; cp.async.bulk.wait_group.read is missing";
+      case AgentKind::cp_async:
+        return "; its cp.async.wait_group, or a barrier after it, is missing";
+      default:
+        return "; this warp has not waited for that phase";
     }
   }
-  [[noreturn]] void hazard(const Event& e, u32 address, const std::string& what, const Access& a, bool wrote) const {
+  [[noreturn]] void hazard(const Event& e, u32 address, const std::string& what, const Access& a,
+                           bool wrote) const {
     report(e, e.kind == EventKind::shared_access || e.kind == EventKind::wgmma_read ? -1 : e.lane,
-           what + " shared memory at " + address_name(program_, address) + ", which " + actor(a, e) + (wrote ? " writes" : " reads") + missing(a));
+           what + " shared memory at " + address_name(program_, address) + ", which " +
+               actor(a, e) + (wrote ? " writes" : " reads") + missing(a));
   }
 
   // ---- the rules ----
-  // Knowledge of the lane that issues a copy: of its own warp only up to the last time the warp came together.
+  // Knowledge of the lane that issues a copy: of its own warp only up to the last time the warp
+  // came together.
   const Clock& lane_clock(const Event& e) {
     Clock& c = clock(*e.warp);
     std::size_t self = static_cast<std::size_t>(e.warp->id);
@@ -229,14 +284,18 @@ class SharedMemoryChecker : public Checker {
     lane_.seen[self] = synced_[self];
     return lane_;
   }
-  void check_write_before(const Event& e, u32 address, const Cell& c, const Clock& k, const char* what, bool async) const {
+  void check_write_before(const Event& e, u32 address, const Cell& c, const Clock& k,
+                          const char* what, bool async) const {
     if (!c.write.clock) return;
     if (k.seen[c.write.agent] < c.write.clock) hazard(e, address, what, c.write, true);
     if (async && c.generic && k.fenced[c.write.agent] < c.write.clock)
-      report(e, -1, std::string(what) + " shared memory at " + address_name(program_, address) + " through the async proxy, which " + actor(c.write, e) +
-                        " writes through the generic proxy; fence.proxy.async by the writer is missing");
+      report(e, -1,
+             std::string(what) + " shared memory at " + address_name(program_, address) +
+                 " through the async proxy, which " + actor(c.write, e) +
+                 " writes through the generic proxy; fence.proxy.async by the writer is missing");
   }
-  void check_reads_before(const Event& e, u32 address, const Cell& c, const Clock& k, const char* what) const {
+  void check_reads_before(const Event& e, u32 address, const Cell& c, const Clock& k,
+                          const char* what) const {
     for (const Access& r : c.reads)
       if (r.clock && k.seen[r.agent] < r.clock) hazard(e, address, what, r, false);
   }
@@ -257,10 +316,14 @@ class SharedMemoryChecker : public Checker {
     c.reads[slot] = {clock, agent, static_cast<u16>(e.instr->pc)};
   }
   [[noreturn]] void unwritten(const Event& e, u32 address) const {
-    report(e, -1, "reads shared memory at " + address_name(program_, address) + ", which nothing has written");
+    report(e, -1,
+           "reads shared memory at " + address_name(program_, address) +
+               ", which nothing has written");
   }
   [[noreturn]] void hits_barrier(const Event& e, u32 address) const {
-    report(e, -1, "writes over the live mbarrier at " + address_name(program_, address) + "; mbarrier.inval is missing");
+    report(e, -1,
+           "writes over the live mbarrier at " + address_name(program_, address) +
+               "; mbarrier.inval is missing");
   }
 
   template <class F>
@@ -278,9 +341,12 @@ class SharedMemoryChecker : public Checker {
     u32 now = k.seen[self];
     if (e.write) unfenced_lanes_[self] |= e.lanes;
     unsynced_lanes_[self] |= e.lanes;
-    u32 index = ~0u, empty = 0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
+    u32 index = ~0u,
+        empty =
+            0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
     each_cell(e, [&](Cell& c, u32 address, u32 i) {
-      if (e.atomic && c.write.clock && agents_[c.write.agent].kind == AgentKind::warp) {  // atomics order themselves
+      if (e.atomic && c.write.clock &&
+          agents_[c.write.agent].kind == AgentKind::warp) {  // atomics order themselves
         set_write(e, c, self, now, true);
         return;
       }
@@ -304,7 +370,10 @@ class SharedMemoryChecker : public Checker {
     if (b) {
       init_ordered(e, *b);
       if (!b->init_fenced)
-        report(e, e.lane, "names the mbarrier at " + address_name(program_, e.barrier) + ", whose initialisation no fence.mbarrier_init has made visible to the async proxy");
+        report(e, e.lane,
+               "names the mbarrier at " + address_name(program_, e.barrier) +
+                   ", whose initialisation no fence.mbarrier_init has made visible to the async "
+                   "proxy");
     }
     each_cell(e, [&](Cell& c, u32 address, u32) {
       if (c.barrier) hits_barrier(e, address);
@@ -334,7 +403,8 @@ class SharedMemoryChecker : public Checker {
   // B is read for all four warps; of A in shared memory each warp's rows are read for that warp.
   void wgmma_read(const Event& e) {
     const Clock* clocks[4];
-    for (int j = 0; j < 4; ++j) clocks[j] = &clock(*e.cta->warps[static_cast<std::size_t>(e.warp->index + j)]);
+    for (int j = 0; j < 4; ++j)
+      clocks[j] = &clock(*e.cta->warps[static_cast<std::size_t>(e.warp->index + j)]);
     u16 agent = wgmma_agent(*e.warp);
     u32 now = static_cast<u32>(e.value) + 1;
     if (!e.flag) {
@@ -351,7 +421,8 @@ class SharedMemoryChecker : public Checker {
       for (u32 n = 0; n < 4; ++n) {
         u32 address = e.addresses[i] + 4 * n;
         if (!c[n].write.clock) unwritten(e, address);
-        check_write_before(e, address, c[n], k, e.flag ? "wgmma reads A in" : "wgmma reads B in", true);
+        check_write_before(e, address, c[n], k, e.flag ? "wgmma reads A in" : "wgmma reads B in",
+                           true);
         add_read(e, c[n], k, agent, now);
       }
     }
@@ -375,16 +446,20 @@ class SharedMemoryChecker : public Checker {
   }
   void init_ordered(const Event& e, const Barrier& b) {
     if (clock(*e.warp).seen[static_cast<std::size_t>(b.initialiser->id)] < b.init_clock)
-      report(e, e.lane, "uses the mbarrier at " + address_name(program_, e.barrier) + ", whose initialisation by warp " +
-                            std::to_string(b.initialiser->index) + " is not ordered before; a barrier after mbarrier.init is missing");
+      report(e, e.lane,
+             "uses the mbarrier at " + address_name(program_, e.barrier) +
+                 ", whose initialisation by warp " + std::to_string(b.initialiser->index) +
+                 " is not ordered before; a barrier after mbarrier.init is missing");
   }
 
   const Program& program_;
   std::size_t warps_ = 0;
   std::vector<Agent> agents_;
   std::vector<Clock> clocks_;
-  std::vector<u32> unfenced_lanes_;            // wrote through the generic proxy since the last fence.proxy.async
-  std::vector<u32> unsynced_lanes_, synced_;   // touched shared memory since the warp came together; clock then
+  std::vector<u32>
+      unfenced_lanes_;  // wrote through the generic proxy since the last fence.proxy.async
+  std::vector<u32> unsynced_lanes_,
+      synced_;  // touched shared memory since the warp came together; clock then
   std::vector<std::vector<Cell>> cells_;
   std::map<u64, Barrier> named_, barriers_;
   Barrier cluster_;
