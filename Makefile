@@ -21,7 +21,9 @@ REF_SRC := $(call sources,tools/reference)
 CLI_SRC := $(call sources,tools/flashptx)
 # Everything of the command line but its main is linked into the tests as well.
 CLI_TESTED := $(filter-out tools/flashptx/main.cpp,$(CLI_SRC))
-TEST_SRC := $(call sources,tests)
+# libFuzzer targets have their own main: see fuzz-parser.
+FUZZ_SRC := $(wildcard tests/fuzz/*_fuzz.cpp)
+TEST_SRC := $(filter-out $(FUZZ_SRC),$(call sources,tests))
 TEST_C := $(sort $(shell find tests -name '*.c' 2>/dev/null))
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJ := $(call objects,$(LIB_SRC))
@@ -48,7 +50,7 @@ $(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast
 # g++ 12 sees overlap in every "text" + std::to_string(n) at this level (GCC bug 105651).
 $(BUILD)/host/emulator/%.o: OPT = -O3 -Wno-restrict
 
-.PHONY: all lib cli tests demo test bench format golden cubins asan ubsan fuzz install uninstall help \
+.PHONY: all lib cli tests demo test bench format golden cubins asan ubsan fuzz fuzz-parser install uninstall help \
         clean deps FORCE
 all: lib cli tests
 lib: $(BUILD)/libflashptx.a $(BUILD)/libflashptx.so
@@ -118,6 +120,23 @@ ubsan:
 fuzz: $(BUILD)/flashptx
 	@$(BUILD)/flashptx fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
+# Bytes bent by libFuzzer through lexer, parser, printer and decoder of the emulator, under the address and
+# undefined-behaviour sanitizers. Findings stay in $(BUILD)/fuzz as crash-*, timeout-*, oom-*.
+CLANGXX ?= $(firstword $(shell command -v clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14 2>/dev/null))
+FUZZ_FLAGS = -std=c++20 -O2 -g1 -I. -pthread -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=undefined
+FUZZ_OBJ := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(call sources,host/emulator) host/tensor_map_check.cpp tests/fuzz/ptx_parser_fuzz.cpp)
+$(BUILD)/fuzz/%.o: %.cpp
+	@mkdir -p $(dir $@)
+	$(call say,fuzz   ,$<)$(CLANGXX) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+$(BUILD)/fuzz/ptx_parser: $(FUZZ_OBJ)
+	$(call say,link   ,$@)$(CLANGXX) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ -o $@
+fuzz-parser: $(if $(CLANGXX),$(BUILD)/fuzz/ptx_parser)
+	@test -n '$(CLANGXX)' || { echo 'fuzz-parser needs clang++ with its fuzzer runtime'; exit 1; }
+	@mkdir -p $(BUILD)/fuzz/corpus
+	cd $(BUILD)/fuzz && ./ptx_parser corpus $(CURDIR)/tests/fuzz/corpus $(wildcard $(CURDIR)/tests/emulator/ptx) \
+	  -dict=$(CURDIR)/tests/fuzz/ptx.dict -max_total_time=$(or $(SECONDS),60) -max_len=20000 -timeout=10 \
+	  -rss_limit_mb=2048 -print_final_stats=1 $(ARGS)
+
 format:
 	@command -v clang-format >/dev/null || { echo 'clang-format is not installed'; exit 1; }
 	clang-format -i $(shell find gen host tools tests -name '*.cpp' -o -name '*.h')
@@ -144,8 +163,9 @@ help:
 	@echo 'make cubins       assemble ptx/*.ptx into $(BUILD)/cubins (needs ptxas)'
 	@echo 'make asan ubsan   the test runner under a sanitizer'
 	@echo 'make fuzz         random problems on the emulator against float64; SECONDS=60'
+	@echo 'make fuzz-parser  bent PTX text through the parser of the emulator (clang++, libFuzzer); SECONDS=60'
 	@echo 'make install      library, header, command line, pkg-config, CMake; PREFIX=/usr/local DESTDIR='
 	@echo 'make uninstall format clean deps help'
 	@echo 'Variables: BUILD, CXX, CXXFLAGS, CUDA_HOME, V=1 (show commands).  ptxas: $(or $(PTXAS),none)'
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
+-include $(FUZZ_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)

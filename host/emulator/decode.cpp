@@ -117,6 +117,9 @@ int Program::entry_registers(int threads) const {
   return std::min(per_thread, 256);
 }
 
+constexpr std::uint64_t max_const_bytes = 65536;          // PTX ISA, "Constant State Space": ten such banks
+constexpr std::uint64_t max_global_bytes = 1u << 28;  // ours: a short text must not ask for all memory
+
 class Decoder {
  public:
   Decoder(const AstModule& module, const AstKernel& kernel, const GlobalAllocator& globals)
@@ -234,6 +237,9 @@ class Decoder {
       program.shared_symbols.push_back(
           {v.name, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(bytes)});
     } else {
+      if (v.space == "const" && align_up(program.constants.size(), align) + bytes > max_const_bytes)
+        fail(v.at, "constant memory above 65536 bytes");
+      if (bytes > max_global_bytes) fail(v.at, "a static variable above 2^28 bytes");
       std::vector<std::uint8_t> init(bytes, 0);
       std::size_t unit = static_cast<std::size_t>(type_bytes(type_of(v.type)));
       if (v.values.size() * unit > bytes)
