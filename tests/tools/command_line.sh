@@ -1,0 +1,51 @@
+#!/bin/bash
+# The command line as a script sees it: exit codes, refusals with their sentence, round trips through files.
+cd "$(dirname "$0")/../.." && . tests/lib.sh
+flashptx="$BUILD/flashptx"
+says() {  # says STATUS "words" command...: ends with that status and prints the words
+  local wanted="$1" words="$2" status; shift 2
+  "$@" > "$scratch/says" 2>&1; status=$?
+  cat "$scratch/says"
+  [ "$status" -eq "$wanted" ] && grep -q -- "$words" "$scratch/says"
+}
+name=$("$flashptx" emit --dtype bf16 --head-dim 128 --causal --name)
+
+case_is 'every subcommand has help with the exit codes' sh -c '
+  for c in list emit run demo bench probe golden fuzz sass; do
+    "$0" $c --help | grep -q "Exit codes" || { echo "$c"; exit 1; }
+  done' "$flashptx"
+case_is 'no subcommand is a usage error' exits 2 "$flashptx"
+case_is 'an unknown subcommand is a usage error' exits 2 "$flashptx" frobnicate
+case_is 'an unknown option is a usage error' exits 2 "$flashptx" list --frobnicate
+case_is 'list shows every committed kernel' sh -c '
+  for f in ptx/attn_*.ptx; do "$0" list | grep -q "$(basename "$f" .ptx)" || { echo "$f"; exit 1; }; done' "$flashptx"
+case_is 'list --json is what ptx/catalog.json holds' sh -c '
+  python3 -c "import json, subprocess, sys
+assert json.loads(subprocess.check_output([sys.argv[1], \"list\", \"--json\"])) == json.load(open(\"ptx/catalog.json\"))[\"kernels\"]
+" "$0"' "$flashptx"
+
+case_is 'emit by options gives a name that emits the same text' sh -c '
+  "$0" emit --dtype bf16 --head-dim 128 --causal -o "$2/a.ptx" && "$0" emit "$1" > "$2/b.ptx" && cmp "$2/a.ptx" "$2/b.ptx"' \
+  "$flashptx" "$name" "$scratch"
+case_is 'emit refuses a config that no kernel can have, with a sentence' \
+  says 2 'warpgroups\|registers\|shared' "$flashptx" emit --head-dim 256 --warpgroups 7
+case_is 'emit refuses an unknown schedule by name' says 2 'frobnicate' "$flashptx" emit --schedule frobnicate
+case_is 'emit refuses a name that does not parse' says 2 'attn_fwd_bf16_d128' "$flashptx" emit attn_fwd_bf16_d128_diagonal
+case_is 'emit cannot write into a missing folder' says 2 'cannot write' "$flashptx" emit "$name" -o "$scratch/no/such/file"
+case_is 'ptx/ is what the generator writes' "$flashptx" golden --check
+case_is 'golden NAME prints what changed' sh -c '
+  cp -r ptx "$2/ptx" && sed -i "s/wgmma/wgmmX/" "$2/ptx/$1.ptx" && ! "$0" golden --check --folder "$2/ptx" > /dev/null &&
+  "$0" golden --folder "$2/ptx" "$1" | grep -q "^-.*wgmmX" && "$0" golden --check --folder "$2/ptx"' \
+  "$flashptx" "$(basename "$(ls ptx/attn_*.ptx | head -1)" .ptx)" "$scratch"
+
+case_is 'run refuses heads that do not divide' says 2 'heads' "$flashptx" run --heads 6 --heads-kv 4
+case_is 'run refuses a head dimension that TMA cannot read' says 2 'head_dim' "$flashptx" run --device emulator --head-dim 20
+case_is 'run refuses a missing file' exits 2 "$flashptx" run --ptx "$scratch/missing.ptx"
+if "$flashptx" probe --device cuda > /dev/null 2>&1; then
+  case_is 'run agrees with float64 on the GPU' "$flashptx" run --device cuda --seqlen 1000 --heads 4 --heads-kv 2 --causal
+  case_is 'bench gives a figure' "$flashptx" bench --seqlen 2048 --head-dim 128 --mask full
+else
+  case_is 'without a GPU --device cuda says so and exits 3' exits 3 "$flashptx" run --device cuda
+  case_is 'without a GPU bench says so and exits 3' exits 3 "$flashptx" bench
+fi
+finish
