@@ -93,7 +93,7 @@ demo: $(BUILD)/flashptx
 	@$(BUILD)/flashptx demo
 
 test: $(if $(ONLY_RUNNER),tests,all)
-	@BUILD=$(BUILD) tests/all.sh $(ARGS)
+	@+BUILD=$(BUILD) tests/all.sh $(ARGS)
 
 bench: $(BUILD)/flashptx
 	@$(BUILD)/flashptx bench $(ARGS)

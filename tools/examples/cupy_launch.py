@@ -7,12 +7,11 @@ CuPy passes any size-1 void array by value, so a 128-byte one is a CUtensorMap. 
 import ctypes
 import sys
 
-import numpy as np
-
 import flashptx_catalog as catalog
 
 try:
     import cupy as cp
+    import numpy as np
     cp.cuda.runtime.getDeviceCount()
 except Exception as error:  # no CuPy, no driver or no GPU
     print(f"cannot run here: {error}")

@@ -17,7 +17,7 @@ enum { HEADS = 3, QUERIES = 200, KEYS = 333, DIM = 128 }; /* batch 1; not multip
 typedef struct kernel_file {
   char* text;
   char entry[256];
-  int threads, tile_q, tile_kv, causal;
+  int threads, tile_q, causal;
   unsigned shared_bytes;
 } kernel_file;
 
@@ -38,10 +38,18 @@ static int read_kernel(const char* path, kernel_file* k) {
   if (!at || sscanf(at, ".entry %255[^(\n ]", k->entry) != 1 || !strstr(k->entry, "_bf16_d128_")) return 0;
   k->threads = number_after(at, ".reqntid ");
   k->tile_q = number_after(k->entry, "__q");
-  k->tile_kv = number_after(k->entry, "_kv");
   k->causal = strstr(k->entry, "_causal_") != NULL;
   k->shared_bytes = (unsigned)number_after(k->text, "dynamic shared memory ");
   return 1;
+}
+
+/* Rows of a map's box, from its line of the header: "//   k_map: bf16 {...} innermost first, box {64, 128, 1, 1}". */
+static int box_rows(const kernel_file* k, const char* map) {
+  char line[80];
+  const char* at;
+  snprintf(line, sizeof line, "//   %s: ", map);
+  at = strstr(k->text, line);
+  return at ? number_after(at, "box {64, ") : 0;
 }
 
 /* The next parameter's name after *at, or 0 when the list ends. */

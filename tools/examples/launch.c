@@ -96,8 +96,10 @@ int main(int argc, char** argv) {
   device_pointer o_at = upload(o, sizeof o), lse_at = upload(lse, sizeof lse), counter = upload(zeros, sizeof zeros);
 
   const struct { const char* name; void* value; } values[] = {
-      {"q_map", make_map(q_at, QUERIES, 64)}, {"k_map", make_map(k_at, KEYS, file.tile_kv)},
-      {"v_map", make_map(v_at, KEYS, file.tile_kv)}, {"o_map", make_map(o_at, QUERIES, 64)},
+      {"q_map", make_map(q_at, QUERIES, box_rows(&file, "q_map"))},
+      {"k_map", make_map(k_at, KEYS, box_rows(&file, "k_map"))},
+      {"v_map", make_map(v_at, KEYS, box_rows(&file, "v_map"))},
+      {"o_map", make_map(o_at, QUERIES, box_rows(&file, "o_map"))},
       {"lse", &lse_at}, {"tile_counter", &counter}, {"seqlen_q", &seqlen_q}, {"seqlen_k", &seqlen_k},
       {"heads_q", &heads}, {"heads_kv", &heads}, {"batch", &batch}, {"head_group", &head_group},
       {"softmax_scale_log2", &softmax_scale_log2}};

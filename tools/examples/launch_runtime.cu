@@ -71,8 +71,10 @@ int main(int argc, char** argv) {
   float* lse_at = upload(lse);
   uint32_t* counter = upload(std::vector<uint32_t>{0, 0});
 
-  CUtensorMap q_map = make_map(q_at, QUERIES, 64), k_map = make_map(k_at, KEYS, file.tile_kv);
-  CUtensorMap v_map = make_map(v_at, KEYS, file.tile_kv), o_map = make_map(o_at, QUERIES, 64);
+  CUtensorMap q_map = make_map(q_at, QUERIES, box_rows(&file, "q_map"));
+  CUtensorMap k_map = make_map(k_at, KEYS, box_rows(&file, "k_map"));
+  CUtensorMap v_map = make_map(v_at, KEYS, box_rows(&file, "v_map"));
+  CUtensorMap o_map = make_map(o_at, QUERIES, box_rows(&file, "o_map"));
   uint32_t seqlen_q = QUERIES, seqlen_k = KEYS, heads = HEADS, batch = 1, head_group = HEADS;
   float softmax_scale_log2 = 1.44269504f / std::sqrt(static_cast<float>(DIM));
   const std::map<std::string, void*> values = {
