@@ -58,7 +58,7 @@ static int next_parameter(const char** at, char name[64]) {
   const char* p = strstr(*at, ".param ");
   const char *stop, *start;
   if (!p || !end || p > end) return 0;
-  stop = p + strcspn(p, ",\n[");
+  stop = p + strcspn(p, ",\n[/");
   while (stop[-1] == ' ') --stop;
   for (start = stop; start[-1] != ' ';) --start;
   snprintf(name, 64, "%.*s", (int)(stop - start), start);

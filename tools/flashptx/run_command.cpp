@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "host/emulator/emulator.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
@@ -37,6 +38,7 @@ std::string entry_name(const std::string& ptx) {
 struct Verdict {
   Outcome outcome;  // of the last run
   std::string complaint;
+  std::string stats;  // of the emulator, if asked for
 };
 
 nlohmann::ordered_json to_json(const Case& c, const DeviceInfo& info, const Verdict& v) {
@@ -73,6 +75,7 @@ void print_text(const Case& c, const Verdict& v) {
       std::printf("compared       %lld of %lld query rows of every head\n", static_cast<long long>(p.row_count()),
                   static_cast<long long>(p.seqlen_q));
   }
+  if (!v.stats.empty()) std::printf("%s\n", v.stats.c_str());
   if (!r.milliseconds.empty()) {
     const Quartiles q = quartiles(r.milliseconds);
     const std::string refused = refuse_samples(r.milliseconds);
@@ -100,6 +103,7 @@ Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, con
     Attention attention(*device);
     v.outcome = run_case(*device, attention, c, choice, repeats);
     v.complaint = v.outcome.complaint();
+    if (o.stats) v.stats = emulator_stats(*device);
     if (i == 0) first_o = v.outcome.o_bytes, first_lse = v.outcome.lse_bytes;
     else if (v.complaint.empty() && (v.outcome.o_bytes != first_o || v.outcome.lse_bytes != first_lse))
       v.complaint = "the result differs in its bits from the first run's";
@@ -165,6 +169,7 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   c->add_option("--adversary", o.adversary_level, "Emulator: 1 late completions, 2 any legal order")
       ->capture_default_str();
+  c->add_flag("--stats", o.stats, "Emulator: instructions by role, loops, bank conflicts");
   c->add_option("--repeats", o.repeats, "GPU: timed launches")->capture_default_str();
   c->add_option("--check-rows", o.check_rows, "Query rows of each head to compare; 0: as many as take some seconds");
   c->add_flag("--json", o.json, "The verdict as JSON");

@@ -2,20 +2,6 @@
 #include "tools/flashptx/session.h"
 
 namespace flashptx {
-// Weak while the emulator is not part of the tree.
-__attribute__((weak)) Status open_emulator(const EmulatorOptions& options, std::unique_ptr<Device>* out);
-}  // namespace flashptx
-
-namespace flashptx {
-namespace {
-
-Status emulator(const EmulatorOptions& options, std::unique_ptr<Device>* out) {
-  if (open_emulator == nullptr)
-    return Status::error(StatusCode::no_device, "this program was built without the emulator");
-  return open_emulator(options, out);
-}
-
-}  // namespace
 
 bool parse_device_choice(const std::string& text, DeviceChoice* out) {
   if (text == "auto") *out = DeviceChoice::automatic;
@@ -26,12 +12,12 @@ bool parse_device_choice(const std::string& text, DeviceChoice* out) {
 }
 
 Status open_device(const DeviceRequest& request, std::unique_ptr<Device>* out, std::string* note) {
-  if (request.choice == DeviceChoice::emulator) return emulator(request.emulator, out);
+  if (request.choice == DeviceChoice::emulator) return open_emulator(request.emulator, out);
   const Status cuda = open_cuda_device(request.ordinal, out);
   if (cuda.ok() || request.choice == DeviceChoice::cuda) return cuda;
   if (cuda.code != StatusCode::no_device) return cuda;  // a GPU is there but unusable: say so, do not hide it
   *note = "no Hopper GPU (" + cuda.message + "): running on the emulator";
-  return emulator(request.emulator, out);
+  return open_emulator(request.emulator, out);
 }
 
 std::string describe(const DeviceInfo& info) {

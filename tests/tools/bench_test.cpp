@@ -1,0 +1,65 @@
+// Statistics of samples, the paper's grid, and the choice of rows that are checked.
+// Next: tools/flashptx/bench.h.
+#include <cmath>
+#include <set>
+
+#include "tests/support.h"
+#include "tools/flashptx/bench.h"
+#include "tools/flashptx/runner.h"
+
+using namespace flashptx;
+
+TEST_SUITE("tools/bench") {
+  TEST_CASE("median and quartiles do not depend on the order") {
+    const Quartiles q = quartiles({5, 1, 4, 2, 3});
+    CHECK(q.low == 2);
+    CHECK(q.median == 3);
+    CHECK(q.high == 4);
+    CHECK(quartiles({1, 2}).median == 1.5);
+    CHECK(std::isnan(quartiles({}).median));
+  }
+
+  TEST_CASE("no figure from samples that are no good") {
+    CHECK(refuse_samples({1.0f, 1.01f, 0.99f, 1.0f}) == "");
+    CHECK(refuse_samples({1.0f, 1.0f}) != "");                      // too few
+    CHECK(refuse_samples({1.0f, 0.0f, 1.0f, 1.0f}) != "");          // no time at all
+    CHECK(refuse_samples({1.0f, NAN, 1.0f, 1.0f}) != "");
+    CHECK(refuse_samples({1.0f, 2.0f, 1.0f, 2.0f, 3.0f}) != "");    // too noisy
+  }
+
+  TEST_CASE("the paper's grid has 16384 tokens of 2048 columns in each of 36 cells") {
+    const auto all = cells({});
+    CHECK(all.size() == 36);
+    for (const reference::Problem& p : all) {
+      CHECK(p.batch * p.seqlen_q == 16384);
+      CHECK(p.heads_q * p.head_dim == 2048);
+      CHECK(p.scale == doctest::Approx(1 / std::sqrt(p.head_dim)));
+    }
+    BenchGrid odd;
+    odd.head_dims = {96};
+    CHECK_THROWS_AS(cells(odd), std::invalid_argument);
+    odd = {};
+    odd.seqlens = {1000};
+    CHECK_THROWS_AS(cells(odd), std::invalid_argument);
+  }
+
+  TEST_CASE("operations are counted as the papers do") {
+    reference::Problem p = cells({}).back();
+    CHECK(p.mask == Mask::causal);
+    CHECK(flops(p) == 2.0 * p.seqlen_q * p.seqlen_q * p.head_dim * p.heads_q * p.batch);
+    p.mask = Mask::full;
+    CHECK(flops(p) == 4.0 * p.seqlen_q * p.seqlen_q * p.head_dim * p.heads_q * p.batch);
+  }
+
+  TEST_CASE("a sample of rows has the first, the last and no row twice") {
+    reference::Problem p;
+    p.seqlen_q = 1000, p.seqlen_k = 40, p.head_dim = p.head_dim_v = 8;
+    const Case some = make_case(p, reference::Layout::bshd, reference::Inputs::ones, 1, true, 7);
+    const auto& rows = some.problem().rows;
+    REQUIRE(rows.size() == 7);
+    CHECK(rows.front() == 0);
+    CHECK(rows.back() == 999);
+    CHECK(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 7);
+    CHECK(make_case(p, reference::Layout::bshd, reference::Inputs::ones, 1, true, 0).problem().rows.empty());
+  }
+}
