@@ -111,9 +111,9 @@ void run_demo(const ProblemOptions& options, const std::string& folder) {
   std::printf(
       "\nnext       flashptx=build/flashptx\n"
       "           less %s\n"
-      "           $flashptx run --seqlen 333 --head-dim 80 --causal --ptx FILE   run a text that you edited\n"
+      "           $flashptx run --seqlen 333 --head-dim %d --causal --ptx %s   # after you edited it\n"
       "           $flashptx list; $flashptx emit NAME; make test; make help\n",
-      path.c_str());
+      path.c_str(), c.problem().head_dim, path.c_str());
 }
 
 }  // namespace
