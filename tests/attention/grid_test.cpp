@@ -1,0 +1,182 @@
+// The forward kernels against float64 on every device there is: lengths around the tile, head dims, head ratios,
+// layouts, masks, named inputs. The emulator takes a sample that keeps the run short; a GPU takes the whole grid.
+// Next: tools/flashptx/runner.h (guards, references), tools/reference/error.h (what is allowed).
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "tests/support.h"
+#include "tools/flashptx/runner.h"
+#include "tools/flashptx/session.h"
+
+using namespace flashptx;
+using reference::Inputs;
+using reference::Layout;
+
+namespace {
+
+reference::Problem shape(DataType dtype, Mask mask, int dim, std::int64_t seqlen_q, std::int64_t seqlen_k,
+                         std::int64_t heads_q = 1, std::int64_t heads_kv = 1, std::int64_t batch = 1) {
+  reference::Problem p;
+  p.dtype = dtype, p.mask = mask, p.head_dim = p.head_dim_v = dim;
+  p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k, p.heads_q = heads_q, p.heads_kv = heads_kv, p.batch = batch;
+  p.scale = 1 / std::sqrt(static_cast<float>(dim));
+  return p;
+}
+
+std::string text(const reference::Problem& p, Layout layout, Inputs inputs) {
+  std::ostringstream out;
+  out << to_string(p.dtype) << " " << to_string(p.mask) << " d" << p.head_dim << " " << p.seqlen_q << "x" << p.seqlen_k
+      << " heads " << p.heads_q << "/" << p.heads_kv << " batch " << p.batch << " layout " << static_cast<int>(layout)
+      << " " << reference::to_string(inputs);
+  return out.str();
+}
+
+// One device with its loaded kernels, kept for the whole run of the suite.
+struct Bed {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Attention> attention;
+  std::string missing;  // why there is none
+};
+Bed open_bed(DeviceChoice choice) {
+  Bed bed;
+  DeviceRequest request;
+  request.choice = choice;
+  std::string note;
+  const Status s = open_device(request, &bed.device, &note);
+  if (s.ok()) bed.attention = std::make_unique<Attention>(*bed.device);
+  else bed.missing = s.message;
+  return bed;
+}
+Bed& emulator() {
+  static Bed bed = open_bed(DeviceChoice::emulator);
+  return bed;
+}
+Bed& gpu() {
+  static Bed bed = open_bed(DeviceChoice::cuda);
+  return bed;
+}
+
+Outcome check(Bed& bed, const reference::Problem& p, Layout layout = Layout::bshd, Inputs inputs = Inputs::random,
+              bool lse = true) {
+  const Case c = make_case(p, layout, inputs, 1, lse, 0);
+  const Outcome r = run_case(*bed.device, *bed.attention, c, {});
+  CHECK_MESSAGE(r.ok(), text(p, layout, inputs), ": ", r.complaint());
+  return r;
+}
+
+// Every pair of lengths, thinned to each `step`-th: a tile is 128 queries by 128 or 64 keys.
+void lengths(Bed& bed, int step) {
+  const std::int64_t all[] = {1, 2, 63, 64, 65, 113, 127, 128, 129, 191, 192, 193, 250, 300};
+  int index = 0;
+  for (Mask mask : {Mask::full, Mask::causal})
+    for (int dim : {64, 128})
+      for (std::int64_t seqlen_q : all)
+        for (std::int64_t seqlen_k : all)
+          if (index++ % step == 0) check(bed, shape(DataType::bf16, mask, dim, seqlen_q, seqlen_k));
+}
+
+void head_dims(Bed& bed, int step) {
+  for (int dim = 8; dim <= 256; dim += 8 * step)
+    for (DataType dtype : {DataType::bf16, DataType::f16})
+      check(bed, shape(dtype, dim % 16 ? Mask::full : Mask::causal, dim, 70, 150));
+  check(bed, shape(DataType::f16, Mask::full, 72, 100, 200, 2, 2));
+}
+
+void ratios_and_layouts(Bed& bed) {
+  for (Layout layout : {Layout::bshd, Layout::bhsd, Layout::qkv}) {
+    check(bed, shape(DataType::bf16, Mask::causal, 64, 130, 130, 7, 1, 2), layout);
+    check(bed, shape(DataType::f16, Mask::full, 128, 67, 67, 6, 2, 2), layout);
+  }
+  check(bed, shape(DataType::bf16, Mask::full, 256, 40, 90, 3, 3, 3), Layout::bhsd, Inputs::random, false);
+}
+
+void edges(Bed& bed) {
+  for (Mask mask : {Mask::full, Mask::causal}) {
+    check(bed, shape(DataType::bf16, mask, 64, 50, 0, 2, 1));   // no key at all: O = 0, LSE = -inf
+    check(bed, shape(DataType::bf16, mask, 64, 0, 50, 2, 1));   // nothing to do
+    check(bed, shape(DataType::bf16, mask, 128, 300, 33, 2, 1));
+    check(bed, shape(DataType::bf16, mask, 128, 2, 5));
+    check(bed, shape(DataType::bf16, mask, 128, 5, 2));
+  }
+  reference::Problem zero_scale = shape(DataType::f16, Mask::causal, 64, 65, 130);
+  zero_scale.scale = 0;
+  check(bed, zero_scale);
+  reference::Problem steep = shape(DataType::bf16, Mask::full, 64, 65, 130);
+  steep.scale = 40;
+  check(bed, steep);
+}
+
+void named_inputs(Bed& bed) {
+  for (Inputs inputs : {Inputs::ones, Inputs::identity_qk, Inputs::v_ramp, Inputs::one_hot, Inputs::outliers})
+    for (Mask mask : {Mask::full, Mask::causal}) {
+      check(bed, shape(DataType::bf16, mask, 64, 140, 200, 2, 1, 2), Layout::bshd, inputs);
+      check(bed, shape(DataType::f16, mask, 128, 129, 257, 2, 2), Layout::bhsd, inputs);
+    }
+}
+
+void exact_values(Bed& bed) {
+  // Equal weights of whole numbers: not near them, exactly them.
+  const auto p = shape(DataType::bf16, Mask::full, 128, 70, 256, 2, 1, 2);
+  const Outcome r = check(bed, p, Layout::bshd, Inputs::v_ramp);
+  REQUIRE(r.o_bytes.size() == static_cast<std::size_t>(p.batch * p.seqlen_q * p.heads_q * p.head_dim * 2));
+  for (std::size_t i = 0; i < r.o_bytes.size() / 2; ++i) {
+    const double wanted = static_cast<double>((i % 128 + 7 * (i / (128 * 2 * 70))) % 256);
+    const std::uint32_t bits = static_cast<std::uint32_t>(r.o_bytes[2 * i]) | static_cast<std::uint32_t>(r.o_bytes[2 * i + 1]) << 8;
+    float got = 0;
+    const std::uint32_t word = bits << 16;
+    std::memcpy(&got, &word, 4);
+    if (got != wanted) {
+      CHECK_MESSAGE(got == wanted, "element ", i);
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("attention/grid") {
+  TEST_CASE("emulator: lengths around the tile") { lengths(emulator(), 11); }
+  TEST_CASE("emulator: head dimensions, multiples of 8") { head_dims(emulator(), 5); }
+  TEST_CASE("emulator: head ratios and layouts") { ratios_and_layouts(emulator()); }
+  TEST_CASE("emulator: empty, short and steep problems") { edges(emulator()); }
+  TEST_CASE("emulator: named inputs") { named_inputs(emulator()); }
+  TEST_CASE("emulator: equal weights of whole numbers are exact") { exact_values(emulator()); }
+
+  TEST_CASE("gpu: lengths around the tile") {
+    if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
+    lengths(gpu(), 1);
+  }
+  TEST_CASE("gpu: head dimensions, multiples of 8") {
+    if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
+    head_dims(gpu(), 1);
+  }
+  TEST_CASE("gpu: head ratios, layouts, edges and named inputs") {
+    if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
+    ratios_and_layouts(gpu());
+    edges(gpu());
+    named_inputs(gpu());
+    exact_values(gpu());
+  }
+  TEST_CASE("gpu: the sizes of the paper") {
+    if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
+    for (DataType dtype : {DataType::bf16, DataType::f16})
+      for (Mask mask : {Mask::full, Mask::causal})
+        for (int dim : {64, 128, 256})
+          for (std::int64_t seqlen : {512, 2048, 8192})
+            check(gpu(), shape(dtype, mask, dim, seqlen, seqlen, 2048 / dim, 2048 / dim, 16384 / seqlen));
+  }
+  TEST_CASE("gpu: a thousand launches give the same bits") {
+    if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
+    const auto p = shape(DataType::bf16, Mask::causal, 128, 1024, 1024, 8, 8, 2);
+    const Case c = make_case(p, Layout::bshd, Inputs::random, 1, true, 64);
+    const Outcome first = run_case(*gpu().device, *gpu().attention, c, {});
+    REQUIRE_MESSAGE(first.ok(), first.complaint());
+    int different = 0;
+    for (int i = 1; i < 1000; ++i) {
+      const Outcome again = run_case(*gpu().device, *gpu().attention, c, {});
+      different += !again.ok() || again.o_bytes != first.o_bytes || again.lse_bytes != first.lse_bytes;
+    }
+    CHECK(different == 0);
+  }
+}
