@@ -41,6 +41,32 @@ case_is 'golden NAME prints what changed' sh -c '
 case_is 'run refuses heads that do not divide' says 2 'heads' "$flashptx" run --heads 6 --heads-kv 4
 case_is 'run refuses a head dimension that TMA cannot read' says 2 'head_dim' "$flashptx" run --device emulator --head-dim 20
 case_is 'run refuses a missing file' exits 2 "$flashptx" run --ptx "$scratch/missing.ptx"
+case_is 'run agrees with float64 on the emulator, five orders, the same bits' \
+  says 0 'ok: agrees' "$flashptx" run --device emulator --seqlen 150 --heads 4 --heads-kv 2 --head-dim 64 --causal --seeds 5
+case_is 'run runs an unedited file in place of the generated text' sh -c '
+  "$0" emit --head-dim 64 -o "$1/k.ptx" && "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/k.ptx" | grep -q "ok: agrees"' \
+  "$flashptx" "$scratch"
+case_is 'an edited file with a wrong sign is a mismatch, exit 1' sh -c '
+  sed "s/add\.f32/sub.f32/" "$1/k.ptx" > "$1/wrong.ptx" && ! cmp -s "$1/k.ptx" "$1/wrong.ptx" || exit 9
+  "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/wrong.ptx" > "$1/out"; test $? -eq 1 && grep -q MISMATCH "$1/out"' \
+  "$flashptx" "$scratch"
+case_is 'an edited file that waits for too little is a fault with a sentence' sh -c '
+  sed "s/wgmma\.wait_group\.sync\.aligned [0-9]*/wgmma.wait_group.sync.aligned 7/" "$1/k.ptx" > "$1/race.ptx"
+  cmp -s "$1/k.ptx" "$1/race.ptx" && exit 9
+  "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/race.ptx" > "$1/out"; test $? -eq 1 && grep -q "in flight" "$1/out"' \
+  "$flashptx" "$scratch"
+case_is 'a file that is no PTX is refused' sh -c '
+  echo hello > "$1/bad.ptx"; "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/bad.ptx"; test $? -ne 0' \
+  "$flashptx" "$scratch"
+case_is 'run --json is JSON with the verdict' sh -c '
+  "$0" run --device emulator --seqlen 40 --head-dim 64 --json | python3 -c "import json, sys; assert json.load(sys.stdin)[\"ok\"] is True"' \
+  "$flashptx"
+case_is 'run --stats counts the matrix products' says 0 'wgmma' "$flashptx" run --device emulator --seqlen 40 --head-dim 64 --stats
+case_is 'probe: every parameter arrives, on the emulator' \
+  says 0 'as it was sent' "$flashptx" probe --device emulator
+case_is 'the committed probe.ptx does the same' "$flashptx" probe --device emulator --ptx ptx/probe.ptx
+case_is 'demo agrees with float64' says 0 'ok: agrees' "$flashptx" demo --device emulator --folder "$scratch/demo"
+case_is 'fuzz finds nothing in twenty cases' says 0 '20 cases, 0 failed' "$flashptx" fuzz --cases 20
 if "$flashptx" probe --device cuda > /dev/null 2>&1; then
   case_is 'run agrees with float64 on the GPU' "$flashptx" run --device cuda --seqlen 1000 --heads 4 --heads-kv 2 --causal
   case_is 'bench gives a figure' "$flashptx" bench --seqlen 2048 --head-dim 128 --mask full
