@@ -24,7 +24,6 @@ struct Fused {
   Reg q_addr, k_addr, v_addr;                   // of ldmatrix
   Reg kv_at;                                    // bytes from the start of K, and of V, to this thread's chunk of a block: FA-2 the
                                                 // block whose V comes next, FA-1 the block that comes next
-  Reg k_side;                                   // FA-2: offset of the K buffer in use, 0 or kv_bytes
   Reg block;                                    // counts down
   Vec s, o, row_max, row_sum, alpha;            // rows: [m tile][half]
   bool causal() const { return t.config.mask == Mask::causal; }
@@ -145,6 +144,13 @@ void fresh_each_trip(Fused& f, const Reg& d, const Reg& address) {
   f.t.k.add_s32(d, d, address);
 }
 
+// d = address in the K buffer of `block`: FA-2 has two, taken in turn.
+void k_buffer(Fused& f, const Reg& d, const Reg& address, const Reg& block) {
+  Kernel& k = f.t.k;
+  k.and_b32(d, block, 1);
+  k.mad_lo_u32(d, d, f.kv_bytes(), address);
+}
+
 // S = Q K^T for the block in shared memory.
 void scores(Fused& f) {
   Kernel& k = f.t.k;
@@ -153,8 +159,8 @@ void scores(Fused& f) {
     Vec q = k.b32("q_frag", 4 * f.t.m_tiles()), b = k.b32("k_frag", 4);
     Reg qa = k.b32("q_step"), ka = k.b32("k_step"), k_now = k.b32("k_now"), q_now = k.b32("q_now");
     fresh_each_trip(f, q_now, f.q_addr);
-    if (f.async()) k.add_u32(k_now, f.k_addr, f.k_side);
-    else k.mov_b32(k_now, f.k_addr);
+    if (f.async()) k_buffer(f, k_now, f.k_addr, f.block);
+    else fresh_each_trip(f, k_now, f.k_addr);
     for (int i = 0; i < f.s.size(); ++i) k.mov_f32(f.s[i], f32_imm(0));
     for (int step = 0; step < f.t.config.head_dim / 16; ++step) {
       at_step(f.t, qa, q_now, step);
@@ -295,10 +301,11 @@ void trip_fa2(Fused& f, bool masked, const Reg& rows_left) {
   copy_block(f, "v", f.tile, f.v_offset(), 0, masked ? rows_left : Reg{});
   k.cp_async_commit_group();
   k.scope([&] {
-    Reg more = k.pred("is_more"), other = k.b32("other_buffer");
+    Reg more = k.pred("is_more"), next = k.b32("next_block"), other = k.b32("other_buffer");
     k.setp("gt", "s32", more, f.block, 0);
-    k.sub_u32(other, f.tile, f.k_side).note("the buffer that holds no K now");
-    k.if_(more, [&] { copy_block(f, "k", other, f.k_offset() + f.kv_bytes(), 1, Reg{}); });
+    k.add_s32(next, f.block, 1);
+    k_buffer(f, other, f.tile, next);
+    k.if_(more, [&] { copy_block(f, "k", other, f.k_offset(), 1, Reg{}); });
   });
   k.cp_async_commit_group();
   step_back(f);
@@ -309,7 +316,6 @@ void trip_fa2(Fused& f, bool masked, const Reg& rows_left) {
   if (masked) mask_scores(f);
   softmax(f);
   output(f);
-  k.sub_u32(f.k_side, f.kv_bytes(), f.k_side);
 }
 
 // One trip of FA-1: copy, barrier, compute, barrier.
@@ -352,12 +358,16 @@ void start_copies(Fused& f, const Reg& blocks, const Reg& rows_left) {
     k.sub_u64(f.kv_at, f.kv_at, base);
   });
   if (!f.async()) return;
-  copy_block(f, "k", f.tile, f.k_offset(), 0, rows_left);
+  k.scope([&] {
+    Reg buffer = k.b32("first_buffer");
+    k_buffer(f, buffer, f.tile, f.block);
+    copy_block(f, "k", buffer, f.k_offset(), 0, rows_left);
+  });
   k.cp_async_commit_group();
 }
 
 // A loop of trips from f.block down to `stop` (inclusive), if there is one.
-void blocks_down_to(Fused& f, const char* name, const Reg& stop, bool masked, const Reg& rows_left) {
+void blocks_down_to(Fused& f, const char* name, const Operand& stop, bool masked, const Reg& rows_left) {
   Kernel& k = f.t.k;
   k.scope([&] {
     Reg any = k.pred("is_any");
@@ -445,7 +455,7 @@ void emit_fused(Kernel& k, const LadderConfig& config) {
   k.section("coordinates of the thread");
   setup_tiles(f.t);
   setup_addresses(f);
-  Reg blocks = k.b32("blocks"), full = k.b32("full_blocks"), zero = k.b32("zero"), rows_left = k.b32("rows_left"), any = k.pred("has_blocks");
+  Reg blocks = k.b32("blocks"), full = k.b32("full_blocks"), rows_left = k.b32("rows_left"), any = k.pred("has_blocks");
   count_blocks(f, blocks, full);
   f.block = k.b32("block");
   f.s = k.f32("s_acc", 4 * f.t.m_tiles() * f.n_tiles()), f.o = k.f32("o_acc", 4 * f.t.m_tiles() * f.o_tiles());
@@ -455,14 +465,11 @@ void emit_fused(Kernel& k, const LadderConfig& config) {
     k.mov_f32(f.row_max[r], f32_imm(-infinity));
     k.mov_f32(f.row_sum[r], f32_imm(0));
   }
-  f.k_side = k.b32("k_side");
-  k.mov_b32(f.k_side, 0);
-  k.mov_b32(zero, 0);
   k.setp("gt", "s32", any, blocks, 0);
   k.if_(any, [&] {
     start_copies(f, blocks, rows_left);
     blocks_down_to(f, "masked_block", full, true, rows_left);
-    blocks_down_to(f, "block", zero, false, rows_left);
+    blocks_down_to(f, "block", 0, false, rows_left);
   });
   store_result(f);
 }

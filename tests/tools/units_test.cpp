@@ -96,6 +96,22 @@ TEST_SUITE("tools/units") {
     }
   }
 
+  TEST_CASE("every kernel leaves what the host computes, on the emulator at its worst") {
+    EmulatorOptions options;
+    options.seed = 7;
+    options.adversary_level = 2;
+    std::unique_ptr<Device> device;
+    REQUIRE(open_emulator(options, &device).ok());
+    for (const Unit& u : all_units()) {
+      CAPTURE(u.name);
+      const Result r = run_unit(*device, u, unit_folders(), 1);
+      CHECK(r.error == "");
+      CHECK(r.checked);
+      CHECK_FALSE(r.timed);
+    }
+    for (const Unit& u : beside_units()) CHECK(run_beside(*device, u, unit_folders(), 1).error == "");
+  }
+
   TEST_CASE("a check refuses memory that the kernel never wrote") {
     for (const auto& list : {all_units(), beside_units()})
       for (const Unit& u : list) {

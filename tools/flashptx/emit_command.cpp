@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "gen/kernels/ladder.h"
 #include "tools/flashptx/catalog_json.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
@@ -24,6 +25,10 @@ std::string produce(const EmitOptions& o) {
   const auto auxiliary = auxiliary_kernels();
   if (std::find(auxiliary.begin(), auxiliary.end(), o.config.name) != auxiliary.end()) {
     const EmittedKernel kernel = emit_auxiliary(o.config.name);
+    return o.json ? auxiliary_json(o.config.name, kernel).dump(1) + "\n" : kernel.text;
+  }
+  if (LadderConfig rung; LadderConfig::parse(o.config.name, &rung)) {
+    const EmittedKernel kernel = emit_ladder(rung);
     return o.json ? auxiliary_json(o.config.name, kernel).dump(1) + "\n" : kernel.text;
   }
   const KernelConfig config = config_from(o.config);

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "gen/catalog.h"
+#include "gen/kernels/ladder.h"
 #include "tools/flashptx/commands.h"
 
 namespace flashptx {
@@ -32,6 +33,7 @@ std::string find_ptx(const std::string& input) {
   std::string text, error;
   for (const std::string& path : {input, "ptx/" + input + ".ptx", "ptx/units/" + input + ".ptx"})
     if (read_file(path, &text)) return text;
+  if (LadderConfig rung; LadderConfig::parse(input, &rung)) return emit_ladder(rung).text;
   KernelConfig config;
   if (!KernelConfig::parse(input, &config, &error))
     throw std::runtime_error("no such file, and no kernel name: " + input + " (" + error + ")");
