@@ -40,22 +40,32 @@ done
 # shellcheck disable=SC2086
 [ -z "$missing" ] || apt_install $missing
 
-found=
-for dir in "${CUDA_HOME:-/nonexistent}/bin" "${CUDA_PATH:-/nonexistent}/bin" /usr/local/cuda/bin /usr/local/cuda-*/bin \
-    build/cuda/nvidia/cu13/bin; do
-  [ -z "$found" ] && [ -x "$dir/ptxas" ] && found="$dir/ptxas"
-done
-[ -z "$found" ] && has ptxas && found=$(command -v ptxas)
-if [ -z "$found" ] && [ "${FLASHPTX_SETUP_NO_CUDA:-}" = "" ]; then
-  if ! has pip3 && ! python3 -m pip --version > /dev/null 2>&1; then apt_install python3-pip || true; fi
-  say "no CUDA toolkit found: fetching ptxas and nvdisasm into build/cuda"
-  if python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-      --target build/cuda 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-nvdisasm==13.0.*' \
-      'nvidia-cuda-cuobjdump==13.0.*' >> "$log" 2>&1; then
-    found=build/cuda/nvidia/cu13/bin/ptxas
-  else
-    rm -rf build/cuda
-    say "could not fetch it (see $log): tests that ask ptxas will be skipped"
-  fi
+find_tool() {  # find_tool PROGRAM: prints its path, in the order in which the Makefile looks
+  for dir in "${CUDA_HOME:-/nonexistent}/bin" "${CUDA_PATH:-/nonexistent}/bin"; do
+    [ -x "$dir/$1" ] && echo "$dir/$1" && return
+  done
+  command -v "$1" && return
+  for dir in /usr/local/cuda/bin /usr/local/cuda-*/bin build/cuda/nvidia/cu13/bin; do
+    [ -x "$dir/$1" ] && echo "$dir/$1" && return
+  done
+  return 0
+}
+wheels=
+[ -n "$(find_tool ptxas)" ] || wheels="nvidia-cuda-nvcc==13.0.*"
+[ -n "$(find_tool nvdisasm)" ] || wheels="$wheels nvidia-cuda-nvdisasm>=13.2,<14"
+if [ -n "$wheels" ] && [ -z "${FLASHPTX_SETUP_NO_CUDA:-}" ]; then
+  if ! python3 -m pip --version > /dev/null 2>&1; then apt_install python3-pip || true; fi
+  say "fetching into build/cuda: $wheels"
+  # --target replaces nothing that is there already: the two wheels share a folder, so each goes in by itself.
+  for wheel in $wheels; do
+    if python3 -m pip install --quiet --no-deps --disable-pip-version-check --target build/cuda/fetched "$wheel" \
+        >> "$log" 2>&1; then
+      cp -R build/cuda/fetched/nvidia build/cuda/
+    else
+      say "could not fetch $wheel (see $log): tests that need it will be skipped"
+    fi
+    rm -rf build/cuda/fetched
+  done
 fi
-say "ready ($(g++ --version | head -1); ptxas: ${found:-none})"
+ptxas=$(find_tool ptxas) nvdisasm=$(find_tool nvdisasm)
+say "ready ($(g++ --version | head -1); ptxas: ${ptxas:-none}; nvdisasm: ${nvdisasm:-none})"

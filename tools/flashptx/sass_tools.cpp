@@ -37,7 +37,7 @@ std::vector<std::string> search_path() {
   add_list("CUDA_HOME", "/bin");
   add_list("CUDA_PATH", "/bin");
   dirs.push_back("/usr/local/cuda/bin");   // where NVIDIA's packages install
-  dirs.push_back("build/cuda/bin");
+  dirs.push_back("build/cuda/nvidia/cu13/bin");  // where tools/setup.sh puts NVIDIA's wheels
   return dirs;
 }
 
@@ -71,9 +71,9 @@ Tools find_tools() {
   t.disassembler = find_program("nvdisasm");
   t.has_lines = !t.disassembler.empty();
   if (!t.has_lines) t.disassembler = find_program("cuobjdump");
-  if (t.ptxas.empty()) t.how_to_get = "ptxas not found in $PATH, $CUDA_HOME/bin or build/cuda/bin: it comes with the CUDA toolkit (package cuda-nvcc). ";
+  if (t.ptxas.empty()) t.how_to_get = "ptxas not found in $PATH, $CUDA_HOME/bin or build/cuda: it comes with the CUDA toolkit (package cuda-nvcc). ";
   if (t.disassembler.empty())
-    t.how_to_get += "no nvdisasm or cuobjdump in $PATH, $CUDA_HOME/bin or build/cuda/bin: install NVIDIA's package cuda-nvdisasm (or the "
+    t.how_to_get += "no nvdisasm or cuobjdump in $PATH, $CUDA_HOME/bin or build/cuda: install NVIDIA's package cuda-nvdisasm (or the "
                     "wheel nvidia-cuda-nvdisasm) and put its folder into $PATH.";
   return t;
 }
