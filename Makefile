@@ -40,7 +40,8 @@ PTXAS := $(firstword $(FLASHPTX_PTXAS) $(wildcard $(addsuffix /bin/ptxas,$(CUDA_
 export FLASHPTX_PTXAS := $(PTXAS)
 NO_PTXAS := no ptxas found (CUDA_HOME, PATH, /usr/local/cuda*, build/cuda): left out
 
-ALL_CXXFLAGS = -std=c++20 -Wall -Wextra -Werror -MMD -MP -I. -fPIC -pthread -ffp-contract=off $(OPT) $(CXXFLAGS) $(SANITIZE)
+BASE_CXXFLAGS := -std=c++20 -Wall -Wextra -Werror -MMD -MP -I. -fPIC -pthread -ffp-contract=off
+ALL_CXXFLAGS = $(BASE_CXXFLAGS) $(OPT) $(CXXFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread $(LDFLAGS) $(SANITIZE)
 LDLIBS += -ldl
 OPT = -O2
@@ -57,9 +58,11 @@ lib: $(BUILD)/libflashptx.a $(BUILD)/libflashptx.so
 cli: $(if $(wildcard tools/flashptx/main.cpp),$(BUILD)/flashptx)
 tests: $(BUILD)/tests/run
 
-# Two stamps: a changed flag recompiles, an added or removed file links anew.
+# Two stamps: a changed flag recompiles, an added or removed file links anew. The flags without OPT: that is
+# specific to targets, and inherited by whatever such a target happens to have as its prerequisite.
+FLAGS_TEXT := $(CXX) $(BASE_CXXFLAGS) $(CXXFLAGS) $(SANITIZE)
 $(BUILD)/flags: FORCE
-	@mkdir -p $(BUILD); echo '$(CXX) $(ALL_CXXFLAGS)' | cmp -s - $@ || echo '$(CXX) $(ALL_CXXFLAGS)' > $@
+	@mkdir -p $(BUILD); echo '$(FLAGS_TEXT)' | cmp -s - $@ || echo '$(FLAGS_TEXT)' > $@
 $(BUILD)/sources: FORCE
 	@mkdir -p $(BUILD); echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(TEST_C) $(REF_SRC)' | cmp -s - $@ || \
 	  echo '$(LIB_SRC) $(CLI_SRC) $(TEST_SRC) $(TEST_C) $(REF_SRC)' > $@
