@@ -20,7 +20,9 @@ const char* to_string(DataType t) {
   return "?";
 }
 const char* to_string(Mask m) { return m == Mask::full ? "full" : "causal"; }
-const char* to_string(Softmax s) { return s == Softmax::plain ? "plain" : "lazy"; }
+const char* to_string(Softmax s) {
+  return s == Softmax::plain ? "plain" : s == Softmax::lazy ? "lazy" : "guarded";
+}
 
 // attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin]
 std::string KernelConfig::name() const {
@@ -32,7 +34,9 @@ std::string KernelConfig::name() const {
   if (plan.q_stages != 1) s += "_qs" + n(plan.q_stages);
   s += "__" + plan.schedule;
   if (plan.ping_pong) s += "_pp";
-  s += plan.softmax == Softmax::plain ? "_plain" : "_lazy" + n(plan.lazy_threshold_log2);
+  s += std::string("_") + to_string(plan.softmax);
+  if (plan.softmax == Softmax::lazy) s += n(plan.lazy_threshold_log2);
+  if (plan.softmax == Softmax::guarded) s += n(plan.guard_blocks);
   if (plan.dynamic_tiles) s += "_dyn";
   if (plan.o_own_buffer) s += "_ob";
   if (plan.pin_exp) s += "_pin";
@@ -110,6 +114,9 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.ping_pong = r.take("_pp");
   if (r.take("_plain")) {
     c.plan.softmax = Softmax::plain;
+  } else if (r.take("_guarded")) {
+    c.plan.softmax = Softmax::guarded;
+    c.plan.guard_blocks = r.number("guard blocks");
   } else {
     r.expect("_lazy");
     c.plan.softmax = Softmax::lazy;

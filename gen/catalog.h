@@ -17,7 +17,10 @@ enum class Mask { full, causal };  // causal is aligned bottom right: query i se
 
 // plain: running max, O rescaled in every block. lazy: max computed, O rescaled only when a row's max grew
 // by more than lazy_threshold_log2 (exact; FlashAttention-4's rule).
-enum class Softmax { plain, lazy };
+// guarded: like lazy in the blocks that are masked and in the first guard_blocks others, then the reference stands and
+// no maximum is taken; a tile whose row sums or outputs left the safe range is done again as lazy (exact, and
+// the CTA stays with lazy from then on).
+enum class Softmax { plain, lazy, guarded };
 
 const char* to_string(DataType t);
 const char* to_string(Mask m);
@@ -41,6 +44,7 @@ struct Plan {
   bool ping_pong = true;             // token passed between warpgroups around their wgmma issue
   Softmax softmax = Softmax::lazy;
   int lazy_threshold_log2 = 8;
+  int guard_blocks = 2;              // guarded: unmasked blocks whose maximum is taken, >= 1
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV

@@ -42,6 +42,7 @@ void emit_barrier_init(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.v_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
     }
+    if (f.guarded()) k.st_shared_u32(address(f.base, m.redo_mask), 0);
     for (int i = 0; i < 2; ++i) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps);
@@ -83,7 +84,14 @@ void emit_consumer_setup(ForwardContext& f) {
   f.o_keep = k.pred("o_keep");
   f.col_limit = k.b32("col_limit", 2);
   k.ld_param_f32(f.scale_log2, "softmax_scale_log2");
-  if (plan.softmax == Softmax::lazy) {
+  f.slot_count = f.q_count;
+  if (f.guarded()) {
+    f.slot_count = k.b32("slot_count");
+    f.safe = k.pred("safe");
+    f.first_unchecked = k.b32("first_unchecked");
+    k.mov_b32(f.slot_count, 0);
+  }
+  if (plan.softmax != Softmax::plain) {
     k.rcp_approx_ftz_f32(f.max_slack, f.scale_log2);
     k.mul_f32(f.max_slack, f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
     k.min_f32(f.max_slack, f.max_slack, f32_imm(3.402823466e38f)).note("threshold in units of S");
@@ -126,6 +134,11 @@ void emit_warpgroup_range(ForwardContext& f) {
       k.min_s32(t, t, f.seqlen_k).note("keys that every row sees");
     }
     k.div_u32(f.first_masked, t, f.n());
+    if (f.guarded()) {
+      k.min_s32(f.first_unchecked, f.first_masked, f.own_blocks);
+      k.sub_s32(f.first_unchecked, f.first_unchecked, f.config.plan.guard_blocks);
+      k.selp_b32(f.first_unchecked, 0, f.first_unchecked, f.safe);
+    }
     for (int r = 0; r < 2; ++r) {
       if (f.causal()) {
         k.add_s32(t, f.own_q_row0, f.warp_row);
@@ -267,6 +280,14 @@ void emit_release_previous_q(ForwardContext& f) {
 Budget emit_tile(ForwardContext& f, const Derived& trips) {
   Kernel& k = f.k;
   Budget budget;
+  if (f.guarded()) {
+    k.scope([&] {
+      Reg bit = k.b32("safe_bit");
+      k.and_b32(bit, f.q_row0, kSafe);
+      k.setp("ne", "u32", f.safe, bit, 0);
+      k.and_b32(f.q_row0, f.q_row0, hex(~std::uint32_t{kSafe}));
+    });
+  }
   emit_tile_blocks(f);
   emit_warpgroup_range(f);
   k.scope([&] {
@@ -333,6 +354,16 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
     budget = emit_tile(f, trips);
     Reg again = k.pred("more_tiles");
     emit_fetch_tile(f);
+    if (f.guarded()) {
+      Reg asked = k.pred("asked_if_done");
+      k.setp("eq", "u32", asked, f.q_row0, hex(kSync));
+      k.if_(asked, [&] {
+        k.if_(f.is_lane0, [&] {
+          k.cp_async_bulk_wait_group(0).note("this warp's stores have landed: a redone tile overwrites them");
+        });
+        emit_fetch_tile(f);
+      });
+    }
     k.setp("ne", "u32", again, f.q_row0, hex(kNoTile));
     return again;
   });
@@ -503,6 +534,8 @@ std::string check_forward(const KernelConfig& c) {
     return at("tile_kv", plan.tile_kv, "must be a multiple of 16 in [16, 256]");
   if (plan.kv_stages < 2 || plan.kv_stages > 4) return at("kv_stages", plan.kv_stages, "must be in [2, 4]");
   if (plan.q_stages < 1 || plan.q_stages > 2) return at("q_stages", plan.q_stages, "must be 1 or 2");
+  if (plan.softmax == Softmax::guarded && (plan.guard_blocks < 1 || plan.guard_blocks > 1000))
+    return at("guard_blocks", plan.guard_blocks, "must be in [1, 1000]");
   if (plan.lazy_threshold_log2 < 0 || plan.lazy_threshold_log2 > 12)
     return at("lazy_threshold_log2", plan.lazy_threshold_log2, "must be in [0, 12] (f16 P ends at 2^16)");
   const Schedule* s = find_forward_schedule(plan.schedule);

@@ -95,6 +95,27 @@ void store_slabs(ForwardContext& f, const Reg& stage, const Reg& row, int first,
 
 }  // namespace
 
+namespace {
+
+// Lane 0 leaves the tile in the redo list. All warps of the tile would write the same words.
+void note_failure(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg index = k.b32("redo_index"), at = k.b32("redo_at"), bit = k.b32("redo_bit");
+    k.and_b32(index, f.q_count, kRedoSlots - 1);
+    k.mad_lo_u32(at, index, 16, f.base);
+    k.emit("st.shared::cta.v4.u32",
+           {address(at, f.smem.redo_tiles), std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}},
+           Location::current());
+    k.mov_b32(bit, 1);
+    k.shl_b32(bit, bit, index);
+    k.add_u32(at, f.base, f.smem.redo_mask);
+    k.emit("red.shared::cta.or.b32", {address(at), bit}, Location::current());
+  });
+}
+
+}  // namespace
+
 // Each warp arrives once for the tile that is `tiles_ago` behind: its rows of that Q slice are free.
 void emit_release_q(ForwardContext& f, int tiles_ago) {
   Kernel& k = f.k;
@@ -118,6 +139,14 @@ void emit_epilogue(ForwardContext& f) {
   Kernel& k = f.k;
   const Plan& plan = f.config.plan;
   k.section("epilogue: O / row_sum, LSE, store");
+  Reg failed;
+  if (f.guarded()) {
+    failed = k.pred("failed");
+    emit_guard(f, failed);
+    Reg noted = k.pred("notes_failure");
+    k.and_pred(noted, failed, f.is_lane0);
+    k.if_(noted, [&] { note_failure(f); }, "in range");
+  }
   normalise_and_lse(f);
   k.scope([&] {
     Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("warp_row0");

@@ -15,6 +15,9 @@ namespace flashptx::gen {
 constexpr int kMaxDynamicBytes = 232448;  // of a CTA on compute capability 9.0
 constexpr int kBarrierBytes = 512;        // more than any plan's barriers and slots take
 constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends the CTA
+constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether all tiles so far are done
+constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
+constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 
 struct SharedLayout {
   explicit SharedLayout(const KernelConfig& config);
@@ -29,6 +32,7 @@ struct SharedLayout {
   int k_full = 0, k_empty = 0, v_full = 0, v_empty = 0;  // [stage]
   int tile_full = 0, tile_empty = 0;  // [2]
   int tile_slot = 0;                  // [2] x {q_row0, head, batch, bh}: the tile that comes next
+  int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
   int dynamic_bytes() const { return end + 1023; }  // the base is rounded up by the kernel
@@ -58,6 +62,9 @@ struct ForwardContext {
   Reg first_masked;             // blocks from this number on need a mask
   Reg block;                    // key block at work
   Reg kv_count, q_count;        // ring positions: blocks and tiles consumed so far
+  Reg slot_count;               // tile slots read so far
+  Reg safe;                     // guarded: this tile takes every maximum
+  Reg first_unchecked;          // guarded: blocks from this number on have their maximum taken
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
@@ -69,6 +76,7 @@ struct ForwardContext {
   int dv() const { return config.problem.head_dim_v; }
   int warpgroups() const { return config.plan.warpgroups; }
   std::string type() const { return config.problem.dtype == DataType::f16 ? "f16" : "bf16"; }
+  bool guarded() const { return config.plan.softmax == Softmax::guarded; }
   bool causal() const { return config.problem.mask == Mask::causal; }
 };
 
@@ -84,7 +92,7 @@ Reg ring_barrier(ForwardContext& f, const std::string& name, const Reg& stage, i
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles
 void emit_decode_tile(ForwardContext& f);             // tile -> q_row0, bh, head, batch, kv_head, blocks
 void emit_tile_blocks(ForwardContext& f);             // q_row0 -> blocks
-void emit_publish_tile(ForwardContext& f, const Reg& position, bool none);  // producer: into the slot ring
+void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t marker);  // producer
 void emit_fetch_tile(ForwardContext& f);              // consumer: the next slot
 // Key blocks that rows up to and including `last_row` see: into `out`.
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
@@ -99,6 +107,7 @@ void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int
 void emit_mask(ForwardContext& f);                    // mask.cpp
 void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp
 void emit_exp_sum(ForwardContext& f);
+void emit_guard(ForwardContext& f, const Reg& failed);
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);
 void emit_epilogue(ForwardContext& f);                // epilogue.cpp

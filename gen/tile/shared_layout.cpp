@@ -29,6 +29,10 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     o = take(plan.warpgroups * o_slabs * slab_bytes_q);
   }
   tile_slot = take(2 * 16);
+  if (plan.softmax == Softmax::guarded) {
+    redo_tiles = take(16 * kRedoSlots);
+    redo_mask = take(16);
+  }
   q_full = take(8 * plan.q_stages * plan.warpgroups);
   q_empty = take(8 * plan.q_stages * plan.warpgroups);
   k_full = take(8 * plan.kv_stages);

@@ -7,6 +7,7 @@
 //   `huge`: when some |mc| >= 2^22 the rounding of mc could reach whole powers of two. Then S is re-centred
 //   in place (s - m, s clamped to FLT_MAX) and the offset becomes e = m*c - mc, so that p keeps the reference
 //   mc; beyond |e| > 32 neighbouring scores differ by more than 2^32 and e is dropped. Rare, uniform branch.
+// guarded: see emit_guard and gen/tile/tile_load.cpp (redo_failed): most blocks take no maximum at all.
 // plain: the reference is the running maximum. lazy: it moves only when a row's maximum has grown by more
 // than 2^lazy_threshold_log2 (exact in the same sense; FlashAttention-4). A warp vote on thread-local
 // maxima decides, so that the shuffles and the rescale sit behind a branch that normal data hardly takes.
@@ -156,31 +157,69 @@ void recentre_huge(ForwardContext& f) {
 
 }  // namespace
 
+// The reference of the block's rows, moved where a row's maximum grew past the threshold.
+void lazy_max(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec local = k.f32("local_max", 2);
+    Reg limit = k.f32("grow_limit"), past = k.pred("past_limit"), more = k.pred("row_grew");
+    integer_max(f, local);
+    k.mov_pred(past, 0);
+    for (int r = 0; r < 2; ++r) {
+      k.add_f32(limit, f.row_max[r], f.max_slack);
+      k.setp("gt", "f32", more, local[r], limit);
+      k.or_pred(past, past, more);
+      k.setp("lt", "f32", more, limit, f32_imm(0.0f)).note("below 0 the integer order says nothing");
+      k.or_pred(past, past, more);
+    }
+    k.vote_sync_any_pred(f.grew, past);
+    k.if_(f.grew, [&] { move_reference(f, local, false); }, "no row's max grew past the threshold");
+  });
+}
+
 void emit_mask_max(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   emit_mask(f);
+  if (first || f.config.plan.softmax == Softmax::plain) {
+    k.scope([&] {
+      Vec local = k.f32("local_max", 2);
+      integer_max(f, local);
+      if (first)
+        for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
+      move_reference(f, local, first);
+    });
+  } else if (f.config.plan.softmax == Softmax::lazy) {
+    lazy_max(f);
+  } else {
+    k.scope([&] {
+      Reg checks = k.pred("takes_max");
+      k.mov_pred(f.grew, 0);
+      k.setp("ge", "s32", checks, f.block, f.first_unchecked);
+      k.if_(checks, [&] { lazy_max(f); }, "the reference stands");
+    });
+  }
+  recentre_huge(f);
+}
+
+// guarded: 1 in `failed` if a row sum or an output of this warp left the range in which P and O are exact.
+void emit_guard(ForwardContext& f, const Reg& failed) {
+  Kernel& k = f.k;
+  // f16 P ends at 2^16, so no p may reach 2^15 unseen; bf16 has fp32's range, and 2^24 keeps O's products in it.
+  float limit = f.config.problem.dtype == DataType::f16 ? 32768.0f : 16777216.0f;
   k.scope([&] {
-    Vec local = k.f32("local_max", 2);
-    integer_max(f, local);
-    if (first) {
-      for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
-      move_reference(f, local, true);
-    } else if (f.config.plan.softmax == Softmax::plain) {
-      move_reference(f, local, false);
-    } else {
-      Reg limit = k.f32("grow_limit"), past = k.pred("past_limit"), more = k.pred("row_grew");
-      k.mov_pred(past, 0);
-      for (int r = 0; r < 2; ++r) {
-        k.add_f32(limit, f.row_max[r], f.max_slack);
-        k.setp("gt", "f32", more, local[r], limit);
-        k.or_pred(past, past, more);
-        k.setp("lt", "f32", more, limit, f32_imm(0.0f)).note("below 0 the integer order says nothing");
-        k.or_pred(past, past, more);
-      }
-      k.vote_sync_any_pred(f.grew, past);
-      k.if_(f.grew, [&] { move_reference(f, local, false); }, "no row's max grew past the threshold");
-    }
-    recentre_huge(f);
+    Reg worst = k.f32("guard_sum"), probe = k.f32("guard_probe"), bad = k.pred("out_of_range");
+    k.max_f32(worst, f.row_sum[0], f.row_sum[1]);
+    k.max_f32(worst, worst, f.row_sum[2]);
+    k.max_f32(worst, worst, f.row_sum[3]);
+    k.setp("geu", "f32", failed, worst, f32_imm(limit));
+    k.mov_f32(probe, f32_imm(0.0f));
+    for (const Reg& o : f.o_acc.all())
+      k.fma_rn_f32(probe, o, f32_imm(0.0f), probe).note(o.name == "o_acc0" ? "NaN if any output is not finite" : "");
+    k.setp("neu", "f32", bad, probe, f32_imm(0.0f));
+    k.or_pred(failed, failed, bad);
+    k.vote_sync_any_pred(failed, failed);
+    k.not_pred(bad, f.safe);
+    k.and_pred(failed, failed, bad);
   });
 }
 

@@ -14,7 +14,9 @@ struct Producer {
   Kernel& k;
   Reg q_map, k_map, v_map;
   Reg k_count, v_count, q_count;
+  Reg slot_count;    // tile slots published
   Reg k_row, v_row;  // first key row of the next K and V block
+  Reg left, some, more;
 
   void map(const Reg& out, const std::string& name) {
     k.mov_b64(out, symbol(name));
@@ -59,9 +61,7 @@ struct Producer {
     k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
     k.scope([&] {
       int wgs = f.warpgroups();
-      Reg position = k.b32("q_position");
-      k.sub_u32(position, q_count, 1).note("the tile was counted when it was published");
-      RingSlot slot = ring_slot(k, "q", position, f.config.plan.q_stages);
+      RingSlot slot = ring_slot(k, "q", q_count, f.config.plan.q_stages);
       Reg bar = k.b32("q_bar"), parity = k.b32("q_free"), dst = k.b32("q_dst"), column = k.b32("q_column");
       Reg row = k.b32("q_row");
       k.xor_b32(parity, slot.phase, 1);
@@ -80,6 +80,68 @@ struct Producer {
         }
         if (w + 1 < wgs) k.add_u32(row, row, 64);
       }
+    });
+    k.add_u32(q_count, q_count, 1);
+  }
+
+  // Everything that one tile needs, in the order in which the consumers want it.
+  void load_tile() {
+    k.sub_u32(left, f.blocks, 1);
+    k.mul_lo_u32(k_row, left, f.n());
+    k.mov_b32(v_row, k_row);
+    k.setp("ne", "u32", some, f.blocks, 0);
+    k.if_(some, [&] { load_k(); }, "no key is visible to any row of the tile");
+    load_q();
+    k.if_(some, [&] {
+      k.setp("ne", "u32", more, left, 0);
+      k.if_(more, [&] {
+        k.loop("producer block", [&] {
+          load_k();
+          load_v();
+          k.sub_u32(left, left, 1);
+          k.setp("ne", "u32", more, left, 0);
+          return more;
+        });
+      });
+      load_v();
+    });
+  }
+
+  // guarded: once all tiles are done, those that failed are published again, as lazy.
+  void redo_failed() {
+    emit_publish_tile(f, slot_count, kSync);
+    k.scope([&] {
+      Reg position = k.b32("sync_position"), parity = k.b32("sync_parity"), mask = k.b32("redo");
+      Reg bit = k.b32("redo_bit"), at = k.b32("redo_at"), failed = k.pred("failed_here"), any = k.pred("any_redo");
+      k.sub_u32(position, slot_count, 1);
+      RingSlot slot = ring_slot(k, "sync", position, 2);
+      Reg bar = ring_barrier(f, "sync_bar", slot.stage, f.smem.tile_empty);
+      k.mov_b32(parity, slot.phase);
+      k.wait("all done", address(bar), parity);
+      k.ld_shared_u32(mask, address(f.base, f.smem.redo_mask));
+      k.setp("ne", "u32", any, mask, 0);
+      k.if_(any, [&] {
+        k.mov_b32(bit, 0);
+        k.loop("redo", [&] {
+          k.emit("shr.u32", {at, mask, bit}, Location::current());
+          k.and_b32(at, at, 1);
+          k.setp("ne", "u32", failed, at, 0);
+          k.if_(failed, [&] {
+            k.mad_lo_u32(at, bit, 16, f.base);
+            k.emit("ld.shared::cta.v4.u32",
+                   {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.redo_tiles)},
+                   Location::current());
+            k.div_u32(f.kv_head, f.heads_q, f.heads_kv);
+            k.div_u32(f.kv_head, f.head, f.kv_head);
+            emit_tile_blocks(f);
+            emit_publish_tile(f, slot_count, 0);
+            load_tile();
+          });
+          k.add_u32(bit, bit, 1);
+          k.setp("lt", "u32", any, bit, kRedoSlots);
+          return any;
+        });
+      }, "no tile failed");
     });
   }
 
@@ -118,7 +180,7 @@ struct Producer {
 void emit_producer(ForwardContext& f) {
   Kernel& k = f.k;
   Producer p{f, k, k.b64("q_map_at"), k.b64("k_map_at"), k.b64("v_map_at"), k.b32("k_count"),
-             k.b32("v_count"), k.b32("q_count"), k.b32("k_row"), k.b32("v_row")};
+             k.b32("v_count"), k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"), k.b32("v_row"), {}, {}, {}};
   f.tile = k.b32("tile");
   f.q_block = k.b32("q_block");
   f.bh = k.b32("bh");
@@ -145,6 +207,7 @@ void emit_producer(ForwardContext& f) {
   k.mov_b32(p.k_count, 0);
   k.mov_b32(p.v_count, 0);
   k.mov_b32(p.q_count, 0);
+  k.mov_b32(p.slot_count, 0);
   Reg counter;
   if (f.config.plan.dynamic_tiles) {
     counter = k.b64("counter");
@@ -152,37 +215,22 @@ void emit_producer(ForwardContext& f) {
     k.emit("cvta.to.global.u64", {counter, counter}, Location::current());
   }
   k.mov_b32(f.tile, special("ctaid.x"));
+  p.left = k.b32("blocks_left");
+  p.some = k.pred("has_blocks");
+  p.more = k.pred("more_blocks");
+  Reg again = k.pred("more_tiles");
   k.loop("producer tile", [&] {
     emit_decode_tile(f);
-    Reg some = k.pred("has_blocks"), more = k.pred("more_blocks"), again = k.pred("more_tiles");
-    Reg left = k.b32("blocks_left");
-    emit_publish_tile(f, p.q_count, false);
-    k.sub_u32(left, f.blocks, 1);
-    k.mul_lo_u32(p.k_row, left, f.n());
-    k.mov_b32(p.v_row, p.k_row);
-    k.setp("ne", "u32", some, f.blocks, 0);
-    k.if_(some, [&] { p.load_k(); }, "no key is visible to any row of the tile");
-    p.load_q();
-    k.if_(some, [&] {
-      k.setp("ne", "u32", more, left, 0);
-      k.if_(more, [&] {
-        k.loop("producer block", [&] {
-          p.load_k();
-          p.load_v();
-          k.sub_u32(left, left, 1);
-          k.setp("ne", "u32", more, left, 0);
-          return more;
-        });
-      });
-      p.load_v();
-    });
+    emit_publish_tile(f, p.slot_count, 0);
+    p.load_tile();
     // Late: a tile drawn at the start of the one before would be committed to too early (measured +5 % with
     // eight tiles a CTA). The loads run a ring ahead of the consumers, which hides the counter's latency.
     p.next_tile(counter);
     k.setp("lt", "u32", again, f.tile, f.tiles);
     return again;
   });
-  emit_publish_tile(f, p.q_count, true);
+  if (f.guarded()) p.redo_failed();
+  emit_publish_tile(f, p.slot_count, kNoTile);
   if (counter.valid()) p.reset_counter(counter);
 }
 

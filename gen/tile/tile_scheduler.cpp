@@ -86,9 +86,12 @@ void emit_tile_blocks(ForwardContext& f) {
 }
 
 // Divisions take some hundred clocks: the producer does them ahead of time and hands over the result.
-void emit_publish_tile(ForwardContext& f, const Reg& position, bool none) {
+// `marker` other than 0: no tile, but kNoTile or kSync.
+void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t marker) {
   Kernel& k = f.k;
-  k.comment(none ? "no tile left: the consumers end" : "the tile into a slot of two, for the consumers");
+  k.comment(marker == 0         ? "the tile into a slot of two, for the consumers"
+            : marker == kNoTile ? "no tile left: the consumers end"
+                                : "are all tiles done?");
   k.scope([&] {
     RingSlot slot = ring_slot(k, "slot", position, 2);
     Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_full);
@@ -96,8 +99,17 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, bool none) {
     k.xor_b32(parity, slot.phase, 1);
     k.wait("tile_empty", address(bar, f.smem.tile_empty - f.smem.tile_full), parity);
     k.mad_lo_u32(at, slot.stage, 16, f.base);
-    if (none) {
-      k.st_shared_u32(address(at, f.smem.tile_slot), hex(kNoTile));
+    if (marker) {
+      k.st_shared_u32(address(at, f.smem.tile_slot), hex(marker));
+    } else if (f.guarded()) {
+      Reg row = k.b32("slot_row"), mask = k.b32("failed"), any = k.pred("any_failed");
+      k.ld_shared_u32(mask, address(f.base, f.smem.redo_mask));
+      k.setp("ne", "u32", any, mask, 0);
+      k.selp_b32(mask, kSafe, 0, any).note("one failure, and the CTA goes on with lazy");
+      k.or_b32(row, f.q_row0, mask);
+      k.emit("st.shared::cta.v4.u32",
+             {address(at, f.smem.tile_slot), std::vector<Reg>{row, f.head, f.batch_index, f.bh}},
+             Location::current());
     } else {
       k.emit("st.shared::cta.v4.u32",
              {address(at, f.smem.tile_slot), std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}},
@@ -112,7 +124,7 @@ void emit_fetch_tile(ForwardContext& f) {
   Kernel& k = f.k;
   k.comment("the next tile: {first query row, head, batch, batch * heads_q + head}");
   k.scope([&] {
-    RingSlot slot = ring_slot(k, "slot", f.q_count, 2);
+    RingSlot slot = ring_slot(k, "slot", f.slot_count, 2);
     Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_full), at = k.b32("slot_at");
     k.wait("tile_full", address(bar), slot.phase);
     k.mad_lo_u32(at, slot.stage, 16, f.base);
@@ -122,6 +134,7 @@ void emit_fetch_tile(ForwardContext& f) {
     k.bar_warp_sync().note("all lanes have read the slot");
     k.mbarrier_arrive(address(bar, f.smem.tile_empty - f.smem.tile_full)).when(f.is_lane0);
   });
+  if (f.guarded()) k.add_u32(f.slot_count, f.slot_count, 1);
 }
 
 }  // namespace flashptx::gen
