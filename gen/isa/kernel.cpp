@@ -247,6 +247,9 @@ void Kernel::label(const std::string& name, Location at) {
 void Kernel::branch(const std::string& target, const std::string& why, Location at) {
   emit("bra", {symbol(target)}, at).note(why);
 }
+void Kernel::branch_if(const Reg& p, const std::string& target, const std::string& why, Location at) {
+  guarded_branch(p, true, target, why, at);
+}
 void Kernel::guarded_branch(const Reg& p, bool if_true, const std::string& target,
                             const std::string& why, const Location& at) {
   Instr& i = emit("bra", {symbol(target)}, at);

@@ -101,6 +101,8 @@ class Kernel {
   void label(const std::string& name, Location at = Location::current());
   void branch(const std::string& target, const std::string& why = "",
               Location at = Location::current());
+  void branch_if(const Reg& p, const std::string& target, const std::string& why = "",
+                 Location at = Location::current());
 
   // --- one instruction, validated; the wrappers below call this
   Instr& emit(const std::string& opcode, std::vector<Operand> operands, Location at);

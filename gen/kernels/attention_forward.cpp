@@ -67,6 +67,10 @@ void emit_consumer_setup(ForwardContext& f) {
   f.q_row0 = k.b32("q_row0");
   f.blocks = k.b32("blocks");
   f.own_q_row0 = k.b32("own_q_row0");
+  f.out_row0 = k.b32("out_row0");
+  f.out_head = k.b32("out_head");
+  f.out_batch = k.b32("out_batch");
+  f.inverse = k.f32("inverse", 2);
   f.own_blocks = k.b32("own_blocks");
   f.first_masked = k.b32("first_masked");
   f.block = k.b32("block");
@@ -88,6 +92,7 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.guarded()) {
     f.slot_count = k.b32("slot_count");
     f.safe = k.pred("safe");
+    f.was_safe = k.pred("was_safe");
     f.first_unchecked = k.b32("first_unchecked");
     k.mov_b32(f.slot_count, 0);
   }
@@ -277,19 +282,29 @@ void emit_release_previous_q(ForwardContext& f) {
   });
 }
 
-Budget emit_tile(ForwardContext& f, const Derived& trips) {
+// The next tile's first Q K^T can be issued before this tile's O is stored, if its Q does not wait for that store.
+bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
+  bool pv_lags = !trips.epilogue.empty() && trips.epilogue.front().what == Do::pv;
+  return pv_lags && (c.plan.q_stages == 2 || c.plan.o_own_buffer);
+}
+
+// From a slot to this warpgroup's ranges. `exists`: the slot holds a tile.
+void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
   Kernel& k = f.k;
-  Budget budget;
-  if (f.guarded()) {
+  k.setp("lt", "u32", exists, f.q_row0, hex(kSync));
+  if (f.guarded())
     k.scope([&] {
       Reg bit = k.b32("safe_bit");
       k.and_b32(bit, f.q_row0, kSafe);
       k.setp("ne", "u32", f.safe, bit, 0);
-      k.and_b32(f.q_row0, f.q_row0, hex(~std::uint32_t{kSafe}));
+      k.and_b32(f.q_row0, f.q_row0, hex(~std::uint32_t{kSafe})).when(exists);
     });
-  }
   emit_tile_blocks(f);
   emit_warpgroup_range(f);
+}
+
+void emit_wait_q(ForwardContext& f) {
+  Kernel& k = f.k;
   k.scope([&] {
     RingSlot q = ring_slot(k, "q", f.q_count, f.config.plan.q_stages);
     Reg bar = k.b32("q_bar");
@@ -297,45 +312,131 @@ Budget emit_tile(ForwardContext& f, const Derived& trips) {
     k.mad_lo_u32(bar, bar, 8, f.base);
     k.wait("q_full", address(bar, f.smem.q_full), q.phase);
   });
-  emit_skip_blocks(f);
-  Reg some = k.pred("sees_keys"), more = k.pred("more_blocks");
-  k.setp("ne", "u32", some, f.own_blocks, 0);
-  k.if_else(some, [&] {
-    k.section("trip 0: the steps whose block exists");
-    k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
-    k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
-    emit_trip(f, trips.peeled);
-    if (deferred_q_release(f.config)) emit_release_previous_q(f);
-    k.add_u32(f.kv_count, f.kv_count, 1);
-    k.setp("ne", "u32", more, f.block, 0);
-    k.if_(more, [&] {
-      budget.from = k.mark();
-      k.loop("kv loop", [&] {
-        k.sub_u32(f.block, f.block, 1);
-        emit_trip(f, trips.steady);
-        k.add_u32(f.kv_count, f.kv_count, 1);
-        k.setp("ne", "u32", more, f.block, 0);
-        return more;
-      });
-      budget.to = k.mark();
+}
+
+void emit_first_qk(ForwardContext& f) {
+  emit_step(f, {Do::qk, 0, -1, false});
+  emit_qk(f);
+}
+
+std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initializer_list<Do> dropped) {
+  for (Do what : dropped)
+    steps.erase(std::remove_if(steps.begin(), steps.end(), [&](const PlannedStep& s) { return s.what == what; }),
+                steps.end());
+  return steps;
+}
+
+struct ConsumerState {
+  Reg exists;  // the slot read last holds a tile
+  std::string tile_start, tile_issued, end;
+};
+
+// Trips 0 .. blocks-1, from a first Q K^T already issued to the last P V's issue (or end).
+Budget emit_blocks(ForwardContext& f, const Derived& trips) {
+  Kernel& k = f.k;
+  Budget budget;
+  Reg more = k.pred("more_blocks");
+  k.section("trip 0: the steps whose block exists");
+  k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
+  k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
+  emit_trip(f, without(trips.peeled, {Do::qk}));
+  if (deferred_q_release(f.config)) emit_release_previous_q(f);
+  k.add_u32(f.kv_count, f.kv_count, 1);
+  k.setp("ne", "u32", more, f.block, 0);
+  k.if_(more, [&] {
+    budget.from = k.mark();
+    k.loop("kv loop", [&] {
+      k.sub_u32(f.block, f.block, 1);
+      emit_trip(f, trips.steady);
+      k.add_u32(f.kv_count, f.kv_count, 1);
+      k.setp("ne", "u32", more, f.block, 0);
+      return more;
     });
-    if (f.config.plan.o_own_buffer) {
-      k.comment("every Q K^T of the tile is complete: the next Q may land while O is finished");
-      emit_release_q(f, 0);
-    }
-    k.section("epilogue trip: what still lags");
-    emit_trip(f, trips.epilogue);
-  }, [&] {
-    k.comment("no key is visible: O = 0, LSE = -inf");
-    for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
-    for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
-    for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
-    if (deferred_q_release(f.config)) emit_release_previous_q(f);
-    if (f.config.plan.o_own_buffer) emit_release_q(f, 0);
+    budget.to = k.mark();
   });
-  emit_epilogue(f);
-  k.add_u32(f.q_count, f.q_count, 1);
+  k.section("epilogue trip: what still lags");
+  bool crossing = crosses_tiles(f.config, trips);
+  emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue);
   return budget;
+}
+
+// The slot of the next tile, while this one's last P V runs; this tile's coordinates are kept for its store.
+void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
+  Kernel& k = f.k;
+  emit_finish_rows(f);
+  if (f.config.plan.o_own_buffer) {
+    k.comment("every Q K^T of the tile is complete: the next Q may land while O is finished");
+    emit_release_q(f, 0);
+  }
+  k.section("the next tile");
+  k.mov_b32(f.out_row0, f.own_q_row0);
+  k.mov_b32(f.out_head, f.head);
+  k.mov_b32(f.out_batch, f.batch_index);
+  if (f.guarded()) k.mov_pred(f.was_safe, f.safe);
+  k.add_u32(f.q_count, f.q_count, 1);
+  emit_fetch_tile(f);
+  emit_prepare_tile(f, st.exists);
+}
+
+// O leaves; then to the next tile's start, or out.
+void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
+  Kernel& k = f.k;
+  emit_epilogue(f);
+  emit_release_slot(f);
+  if (f.guarded())
+    k.scope([&] {
+      Reg asked = k.pred("asked_if_done");
+      k.setp("eq", "u32", asked, f.q_row0, hex(kSync));
+      k.if_(asked, [&] {
+        k.if_(f.is_lane0, [&] {
+          k.cp_async_bulk_wait_group(0).note("this warp's stores have landed: a redone tile overwrites them");
+        });
+        emit_fetch_tile(f);
+        emit_prepare_tile(f, st.exists);
+        emit_release_slot(f);
+      });
+    });
+  k.branch_if(st.exists, st.tile_start);
+  k.branch(st.end);
+}
+
+// The end of a tile. Where the next tile's first Q K^T may run under this tile's store it is issued before; the two
+// ways have their own copy of the store, because ptxas must see on each path which products are in flight.
+void emit_tile_end(ForwardContext& f, bool crossing, const ConsumerState& st) {
+  Kernel& k = f.k;
+  emit_turn_to_next(f, st);
+  if (!crossing) {
+    emit_store_and_go(f, st);
+    return;
+  }
+  Reg issues = k.pred("issues_next"), sees = k.pred("next_sees_keys");
+  k.setp("eq", "u32", issues, f.own_blocks, f.blocks).note("one that must skip blocks stores O first");
+  k.setp("ne", "u32", sees, f.own_blocks, 0);
+  k.and_pred(issues, issues, sees);
+  k.and_pred(issues, issues, st.exists);
+  k.if_(issues, [&] {
+    emit_wait_q(f);
+    emit_first_qk(f);
+    k.wgmma_wait_group(0).note("O and the next tile's S are complete");
+    emit_free(f, "v", f.smem.v_empty, 1);
+    emit_epilogue(f);
+    emit_release_slot(f);
+    k.branch(st.tile_issued);
+  });
+  k.wgmma_wait_group(0).note("O is complete");
+  emit_free(f, "v", f.smem.v_empty, 1);
+  emit_store_and_go(f, st);
+}
+
+// A tile (or this warpgroup's part of it) in which no key is visible.
+void emit_no_keys(ForwardContext& f, const ConsumerState& st) {
+  Kernel& k = f.k;
+  k.comment("no key is visible: O = 0, LSE = -inf");
+  for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
+  for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
+  for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
+  if (deferred_q_release(f.config)) emit_release_previous_q(f);
+  emit_tile_end(f, false, st);
 }
 
 Budget emit_consumer(ForwardContext& f, const Derived& trips) {
@@ -349,24 +450,22 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
     k.setp("eq", "u32", last, f.warpgroup, f.warpgroups() - 1);
     k.if_(last, [&] { k.bar_arrive(1, 256).note("the first turn is warpgroup 0's"); });
   }
+  ConsumerState st{k.pred("tile_exists"), k.new_label("tile start"), k.new_label("tile issued"),
+                   k.new_label("consumer end")};
   emit_fetch_tile(f);
-  k.loop("consumer tile", [&] {
-    budget = emit_tile(f, trips);
-    Reg again = k.pred("more_tiles");
-    emit_fetch_tile(f);
-    if (f.guarded()) {
-      Reg asked = k.pred("asked_if_done");
-      k.setp("eq", "u32", asked, f.q_row0, hex(kSync));
-      k.if_(asked, [&] {
-        k.if_(f.is_lane0, [&] {
-          k.cp_async_bulk_wait_group(0).note("this warp's stores have landed: a redone tile overwrites them");
-        });
-        emit_fetch_tile(f);
-      });
-    }
-    k.setp("ne", "u32", again, f.q_row0, hex(kNoTile));
-    return again;
-  });
+  emit_prepare_tile(f, st.exists);
+  emit_release_slot(f);
+  k.label(st.tile_start);
+  emit_wait_q(f);
+  emit_skip_blocks(f);
+  Reg sees = k.pred("sees_keys");
+  k.setp("ne", "u32", sees, f.own_blocks, 0);
+  k.unless(sees, [&] { emit_no_keys(f, st); }, "some key is visible");
+  emit_first_qk(f);
+  k.label(st.tile_issued);
+  budget = emit_blocks(f, trips);
+  emit_tile_end(f, crosses_tiles(f.config, trips), st);
+  k.label(st.end);
   k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store"); });
   if (ring) {
     Reg first = k.pred("is_first_wg");

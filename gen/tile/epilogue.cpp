@@ -11,46 +11,33 @@
 namespace flashptx::gen {
 namespace {
 
-void normalise_and_lse(ForwardContext& f) {
+void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg lse_base = k.b64("lse_base"), has_lse = k.pred("has_lse"), writes = k.pred("writes_lse");
-    Reg row = k.b32("row"), row64 = k.b64("row64"), at = k.b64("lse_at"), in_range = k.pred("in_range");
-    Reg sum = k.f32("sum"), other = k.f32("sum_other"), inverse = k.f32("inverse"), lse = k.f32("lse_value");
-    Reg empty = k.pred("is_empty"), mc = k.f32("mc_final");
+    Reg lse_base = k.b64("lse_base"), writes = k.pred("writes_lse"), wanted = k.pred("lse_wanted");
+    Reg row = k.b32("row"), row64 = k.b64("row64"), at = k.b64("lse_at");
+    Reg lse = k.f32("lse_value"), mc = k.f32("mc_final");
     k.ld_param_u64(lse_base, "lse");
-    k.setp("ne", "u64", has_lse, lse_base, 0);
+    k.setp("ne", "u64", wanted, lse_base, 0);
     k.emit("cvta.to.global.u64", {lse_base, lse_base}, Location::current());
     k.setp("eq", "u32", writes, f.quad_col, 0);
-    k.and_pred(has_lse, has_lse, writes).note("lane 0 of each quad writes");
-    for (int r = 0; r < 2; ++r) {
-      k.add_ftz_f32(sum, f.row_sum[2 * r], f.row_sum[2 * r + 1]);
-      for (int lane_xor : {1, 2}) {
-        k.shfl_sync_bfly_b32(other, sum, lane_xor);
-        k.add_ftz_f32(sum, sum, other);
-      }
-      k.setp("eq", "f32", empty, sum, f32_imm(0.0f));
-      k.rcp_approx_ftz_f32(inverse, sum);
-      k.mov_f32(inverse, f32_imm(0.0f)).when(empty);
-      for (int i = 0; i < f.o_acc.size(); ++i)
-        if (i / 2 % 2 == r) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], inverse);
-      k.lg2_approx_ftz_f32(lse, sum);
-      k.mul_f32(mc, f.row_max[r], f.scale_log2);
-      k.min_f32(mc, mc, f32_imm(FLT_MAX));
-      k.add_f32(lse, lse, mc);
-      k.mul_f32(lse, lse, f32_imm(0.693147180559945f)).note("ln 2");
-      k.mov_f32(lse, f32_imm(-__builtin_inff())).when(empty);
-      k.add_u32(row, f.own_q_row0, f.warp_row);
-      if (r) k.add_u32(row, row, 8);
-      k.setp("lt", "u32", in_range, row, f.seqlen_q);
-      k.and_pred(in_range, in_range, has_lse);
-      k.mul_wide_u32(at, f.bh, f.seqlen_q).note("64-bit row of the (batch, head, row) array");
-      k.cvt_u64_u32(row64, row);
-      k.add_s64(at, at, row64);
-      k.emit("shl.b64", {at, at, 2}, Location::current());
-      k.add_s64(at, at, lse_base);
-      k.st_global_f32(address(at), lse).when(in_range);
-    }
+    k.and_pred(writes, writes, wanted).note("lane 0 of each quad writes");
+    k.lg2_approx_ftz_f32(lse, sum);
+    k.mul_f32(mc, f.row_max[r], f.scale_log2);
+    k.min_f32(mc, mc, f32_imm(FLT_MAX));
+    k.add_f32(lse, lse, mc);
+    k.mul_f32(lse, lse, f32_imm(0.693147180559945f)).note("ln 2");
+    k.mov_f32(lse, f32_imm(-__builtin_inff())).when(empty);
+    k.add_u32(row, f.own_q_row0, f.warp_row);
+    if (r) k.add_u32(row, row, 8);
+    k.setp("lt", "u32", wanted, row, f.seqlen_q);
+    k.and_pred(writes, writes, wanted);
+    k.mul_wide_u32(at, f.bh, f.seqlen_q).note("64-bit row of the (batch, head, row) array");
+    k.cvt_u64_u32(row64, row);
+    k.add_s64(at, at, row64);
+    k.emit("shl.b64", {at, at, 2}, Location::current());
+    k.add_s64(at, at, lse_base);
+    k.st_global_f32(address(at), lse).when(writes);
   });
 }
 
@@ -87,7 +74,7 @@ void store_slabs(ForwardContext& f, const Reg& stage, const Reg& row, int first,
     for (int s = 0; s < count; ++s) {
       k.mov_b32(column, 64 * (first + s));
       if (s) k.add_u32(at, at, f.smem.slab_bytes_q);
-      k.cp_async_bulk_tensor_store(map, {column, row, f.head, f.batch_index}, at);
+      k.cp_async_bulk_tensor_store(map, {column, row, f.out_head, f.out_batch}, at);
     }
     k.cp_async_bulk_commit_group();
   });
@@ -101,11 +88,17 @@ namespace {
 void note_failure(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg index = k.b32("redo_index"), at = k.b32("redo_at"), bit = k.b32("redo_bit");
-    k.and_b32(index, f.q_count, kRedoSlots - 1);
+    Reg index = k.b32("redo_index"), at = k.b32("redo_at"), bit = k.b32("redo_bit"), row = k.b32("redo_row");
+    Reg bh = k.b32("redo_bh"), heads = k.b32("redo_heads");
+    k.mul_lo_u32(row, f.warpgroup, 64);
+    k.sub_u32(row, f.out_row0, row).note("the tile's first row");
+    k.ld_param_u32(heads, "heads_q");
+    k.mad_lo_u32(bh, f.out_batch, heads, f.out_head);
+    k.sub_u32(index, f.q_count, 1);
+    k.and_b32(index, index, kRedoSlots - 1);
     k.mad_lo_u32(at, index, 16, f.base);
     k.emit("st.shared::cta.v4.u32",
-           {address(at, f.smem.redo_tiles), std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}},
+           {address(at, f.smem.redo_tiles), std::vector<Reg>{row, f.out_head, f.out_batch, bh}},
            Location::current());
     k.mov_b32(bit, 1);
     k.shl_b32(bit, bit, index);
@@ -133,33 +126,55 @@ void emit_release_q(ForwardContext& f, int tiles_ago) {
   });
 }
 
+// Under the last P V: the quad's row sums, their inverses, LSE.
+void emit_finish_rows(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.section("row sums, LSE");
+  k.scope([&] {
+    Reg sum = k.f32("sum"), other = k.f32("sum_other"), empty = k.pred("is_empty");
+    for (int r = 0; r < 2; ++r) {
+      k.add_ftz_f32(sum, f.row_sum[2 * r], f.row_sum[2 * r + 1]);
+      for (int lane_xor : {1, 2}) {
+        k.shfl_sync_bfly_b32(other, sum, lane_xor);
+        k.add_ftz_f32(sum, sum, other);
+      }
+      k.setp("eq", "f32", empty, sum, f32_imm(0.0f));
+      k.rcp_approx_ftz_f32(f.inverse[r], sum);
+      k.mov_f32(f.inverse[r], f32_imm(0.0f)).when(empty);
+      store_lse(f, r, sum, empty);
+    }
+  });
+}
+
 // Every warp stores its own 16 rows: it has read its Q rows, nobody else has, so no barrier is needed. TMA clips
 // rows at seqlen_q; a box that starts past the end is not issued.
 void emit_epilogue(ForwardContext& f) {
   Kernel& k = f.k;
   const Plan& plan = f.config.plan;
-  k.section("epilogue: O / row_sum, LSE, store");
-  Reg failed;
-  if (f.guarded()) {
-    failed = k.pred("failed");
-    emit_guard(f, failed);
-    Reg noted = k.pred("notes_failure");
-    k.and_pred(noted, failed, f.is_lane0);
-    k.if_(noted, [&] { note_failure(f); }, "in range");
-  }
-  normalise_and_lse(f);
+  k.section("epilogue: O / row_sum, store");
+  if (f.guarded())
+    k.scope([&] {
+      Reg failed = k.pred("failed"), noted = k.pred("notes_failure");
+      emit_guard(f, failed);
+      k.and_pred(noted, failed, f.is_lane0);
+      k.if_(noted, [&] { note_failure(f); }, "in range");
+    });
+  for (int i = 0; i < f.o_acc.size(); ++i)
+    k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.inverse[i / 2 % 2]);
   k.scope([&] {
     Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("warp_row0");
     Reg half = k.b32("st_half"), stores = k.pred("stores"), warp = k.b32("warp16");
     k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
-    k.add_u32(row, f.own_q_row0, warp);
+    k.add_u32(row, f.out_row0, warp);
     k.setp("lt", "u32", stores, row, f.seqlen_q);
     k.and_pred(stores, stores, f.is_lane0);
     if (plan.o_own_buffer) {
       k.mad_lo_u32(stage, f.warpgroup, f.smem.o_slabs * f.smem.slab_bytes_q, f.base);
       k.add_u32(stage, stage, f.smem.o);
     } else {
-      RingSlot q = ring_slot(k, "o", f.q_count, plan.q_stages);
+      Reg position = k.b32("o_position");
+      k.sub_u32(position, f.q_count, 1).note("the tile's own Q slice");
+      RingSlot q = ring_slot(k, "o", position, plan.q_stages);
       k.mad_lo_u32(stage, q.stage, plan.warpgroups, f.warpgroup);
       k.mad_lo_u32(stage, stage, f.smem.q_slice_bytes, f.base);
       if (f.smem.q) k.add_u32(stage, stage, f.smem.q);
@@ -184,7 +199,7 @@ void emit_epilogue(ForwardContext& f) {
     }
     if (!plan.o_own_buffer && plan.q_stages == 1) {
       k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("O has left before Q may land on it"); });
-      emit_release_q(f, 0);
+      emit_release_q(f, 1);
     }
   });
 }

@@ -63,7 +63,9 @@ struct ForwardContext {
   Reg block;                    // key block at work
   Reg kv_count, q_count;        // ring positions: blocks and tiles consumed so far
   Reg slot_count;               // tile slots read so far
-  Reg safe;                     // guarded: this tile takes every maximum
+  Reg safe, was_safe;           // guarded: the tile takes every maximum; the tile being stored did
+  Reg out_row0, out_head, out_batch;  // the tile being stored: own first row, head, batch
+  Vec inverse;                  // 1 / row sum of the tile being stored
   Reg first_unchecked;          // guarded: blocks from this number on have their maximum taken
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
@@ -93,7 +95,8 @@ void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q
 void emit_decode_tile(ForwardContext& f);             // tile -> q_row0, bh, head, batch, kv_head, blocks
 void emit_tile_blocks(ForwardContext& f);             // q_row0 -> blocks
 void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t marker);  // producer
-void emit_fetch_tile(ForwardContext& f);              // consumer: the next slot
+void emit_fetch_tile(ForwardContext& f);              // consumer: reads the next slot
+void emit_release_slot(ForwardContext& f);            // consumer: the slot may be written again
 // Key blocks that rows up to and including `last_row` see: into `out`.
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
 
@@ -110,7 +113,8 @@ void emit_exp_sum(ForwardContext& f);
 void emit_guard(ForwardContext& f, const Reg& failed);
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);
-void emit_epilogue(ForwardContext& f);                // epilogue.cpp
+void emit_finish_rows(ForwardContext& f);             // epilogue.cpp: 1 / row_sum, LSE
+void emit_epilogue(ForwardContext& f);
 void emit_release_q(ForwardContext& f, int tiles_ago);  // Q's slice may be refilled
 
 }  // namespace flashptx::gen

@@ -218,7 +218,7 @@ void emit_guard(ForwardContext& f, const Reg& failed) {
     k.setp("neu", "f32", bad, probe, f32_imm(0.0f));
     k.or_pred(failed, failed, bad);
     k.vote_sync_any_pred(failed, failed);
-    k.not_pred(bad, f.safe);
+    k.not_pred(bad, f.was_safe);
     k.and_pred(failed, failed, bad);
   });
 }

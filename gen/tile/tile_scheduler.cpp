@@ -131,8 +131,16 @@ void emit_fetch_tile(ForwardContext& f) {
     k.emit("ld.shared::cta.v4.u32",
            {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.tile_slot)},
            Location::current());
+  });
+}
+
+void emit_release_slot(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    RingSlot slot = ring_slot(k, "slot", f.slot_count, 2);
+    Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_empty);
     k.bar_warp_sync().note("all lanes have read the slot");
-    k.mbarrier_arrive(address(bar, f.smem.tile_empty - f.smem.tile_full)).when(f.is_lane0);
+    k.mbarrier_arrive(address(bar)).when(f.is_lane0);
   });
   if (f.guarded()) k.add_u32(f.slot_count, f.slot_count, 1);
 }
