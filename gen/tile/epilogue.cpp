@@ -84,26 +84,30 @@ void store_slabs(ForwardContext& f, const Reg& stage, const Reg& row, int first,
 
 namespace {
 
-// Lane 0 leaves the tile in the redo list. All warps of the tile would write the same words.
+// Lane 0 leaves the tile in the redo list; the first warp of the tile to do so writes it.
 void note_failure(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg index = k.b32("redo_index"), at = k.b32("redo_at"), bit = k.b32("redo_bit"), row = k.b32("redo_row");
-    Reg bh = k.b32("redo_bh"), heads = k.b32("redo_heads");
-    k.mul_lo_u32(row, f.warpgroup, 64);
-    k.sub_u32(row, f.out_row0, row).note("the tile's first row");
-    k.ld_param_u32(heads, "heads_q");
-    k.mad_lo_u32(bh, f.out_batch, heads, f.out_head);
+    Reg bh = k.b32("redo_bh"), heads = k.b32("redo_heads"), first = k.pred("is_first_note");
     k.sub_u32(index, f.q_count, 1);
     k.and_b32(index, index, kRedoSlots - 1);
-    k.mad_lo_u32(at, index, 16, f.base);
-    k.emit("st.shared::cta.v4.u32",
-           {address(at, f.smem.redo_tiles), std::vector<Reg>{row, f.out_head, f.out_batch, bh}},
-           Location::current());
     k.mov_b32(bit, 1);
     k.shl_b32(bit, bit, index);
     k.add_u32(at, f.base, f.smem.redo_mask);
-    k.emit("red.shared::cta.or.b32", {address(at), bit}, Location::current());
+    k.emit("atom.shared::cta.or.b32", {heads, address(at), bit}, Location::current());
+    k.and_b32(heads, heads, bit);
+    k.setp("eq", "u32", first, heads, 0);
+    k.if_(first, [&] {
+      k.mul_lo_u32(row, f.warpgroup, 64);
+      k.sub_u32(row, f.out_row0, row).note("the tile's first row");
+      k.ld_param_u32(heads, "heads_q");
+      k.mad_lo_u32(bh, f.out_batch, heads, f.out_head);
+      k.mad_lo_u32(at, index, 16, f.base);
+      k.emit("st.shared::cta.v4.u32",
+             {address(at, f.smem.redo_tiles), std::vector<Reg>{row, f.out_head, f.out_batch, bh}},
+             Location::current());
+    });
   });
 }
 

@@ -103,7 +103,10 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t mar
       k.st_shared_u32(address(at, f.smem.tile_slot), hex(marker));
     } else if (f.guarded()) {
       Reg row = k.b32("slot_row"), mask = k.b32("failed"), any = k.pred("any_failed");
-      k.ld_shared_u32(mask, address(f.base, f.smem.redo_mask));
+      Reg mask_at = k.b32("failed_at");
+      k.add_u32(mask_at, f.base, f.smem.redo_mask);
+      k.emit("atom.shared::cta.or.b32", {mask, address(mask_at), 0}, Location::current())
+          .note("an atomic read: warps may be adding to it");
       k.setp("ne", "u32", any, mask, 0);
       k.selp_b32(mask, kSafe, 0, any).note("one failure, and the CTA goes on with lazy");
       k.or_b32(row, f.q_row0, mask);
