@@ -17,9 +17,9 @@ enum class Mask { full, causal };  // causal is aligned bottom right: query i se
 
 // plain: running max, O rescaled in every block. lazy: max computed, O rescaled only when a row's max grew
 // by more than lazy_threshold_log2 (exact; FlashAttention-4's rule).
-// guarded: like lazy in the blocks that are masked and in the first guard_blocks others, then the reference stands and
-// no maximum is taken; a tile whose row sums or outputs left the safe range is done again as lazy (exact, and
-// the CTA stays with lazy from then on).
+// guarded: the running maximum in the blocks that are masked and in the first guard_blocks others, then the reference
+// stands and no maximum is taken; a tile whose row sums or outputs left the safe range is done again with the
+// maximum of every block (exact; the CTA takes every maximum from then on).
 enum class Softmax { plain, lazy, guarded };
 
 const char* to_string(DataType t);
@@ -43,7 +43,7 @@ struct Plan {
   std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules
   bool ping_pong = true;             // token passed between warpgroups around their wgmma issue
   Softmax softmax = Softmax::lazy;
-  int lazy_threshold_log2 = 8;
+  int lazy_threshold_log2 = 8;       // lazy: in log2 units
   int guard_blocks = 2;              // guarded: unmasked blocks whose maximum is taken, >= 1
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice

@@ -96,7 +96,9 @@ void emit_consumer_setup(ForwardContext& f) {
     f.first_unchecked = k.b32("first_unchecked");
     k.mov_b32(f.slot_count, 0);
   }
-  if (plan.softmax != Softmax::plain) {
+  if (f.guarded()) {
+    k.mov_f32(f.max_slack, f32_imm(0.0f)).note("where the maximum is taken it is the running one");
+  } else if (plan.softmax == Softmax::lazy) {
     k.rcp_approx_ftz_f32(f.max_slack, f.scale_log2);
     k.mul_f32(f.max_slack, f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
     k.min_f32(f.max_slack, f.max_slack, f32_imm(3.402823466e38f)).note("threshold in units of S");
