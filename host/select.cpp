@@ -1,9 +1,8 @@
 // The table of host/select.h. Rows are tried from the top; keep the narrow ones above the wide
-// ones.
+// ones. The plans themselves stand in gen/catalog.cpp (standard_plan), with the figures that
+// decided; a row here says for which problems one holds.
 //
-// Starting point, to be replaced by tuned rows: 128 x 128 tiles with two consumer warpgroups up to
-// head dimension 128; 64 keys a block above, because S and O of a 64-row slice share 240 registers
-// a thread. Next: gen/kernels/attention_forward.cpp.
+// Next: gen/catalog.cpp, tools/bench/results/.
 #include "host/select.h"
 
 #include <algorithm>
@@ -15,20 +14,15 @@ constexpr int bit(DataType t) { return 1 << static_cast<int>(t); }
 constexpr int bit(Mask m) { return 1 << static_cast<int>(m); }
 constexpr int sixteen_bit = bit(DataType::f16) | bit(DataType::bf16);
 
-Plan plan(int warpgroups, int tile_kv, bool dynamic_tiles) {
-  Plan p;
-  p.warpgroups = warpgroups;
-  p.tile_kv = tile_kv;
-  p.dynamic_tiles = dynamic_tiles;
-  return p;
-}
+constexpr std::int64_t short_rows_max = 1280;
 
-SelectRow row(int head_dim_max, Mask mask, const Plan& plan, const char* reason) {
+SelectRow row(int head_dim_max, Mask mask, std::int64_t seqlen_q_max, const char* reason) {
   SelectRow r;
   r.dtypes = sixteen_bit;
   r.head_dim_max = head_dim_max;
   r.masks = bit(mask);
-  r.plan = plan;
+  r.seqlen_q_max = seqlen_q_max;
+  r.short_rows = seqlen_q_max == short_rows_max;
   r.reason = reason;
   return r;
 }
@@ -37,15 +31,21 @@ SelectRow row(int head_dim_max, Mask mask, const Plan& plan, const char* reason)
 
 std::span<const SelectRow> select_table() {
   static const SelectRow rows[] = {
-      row(128, Mask::full, plan(2, 128, false),
-          "head dim <= 128: 128 x 128 tiles, two consumer warpgroups"),
-      row(128, Mask::causal, plan(2, 128, true),
-          "head dim <= 128, causal: as full, tiles drawn heaviest first because they differ in "
-          "length"),
-      row(256, Mask::full, plan(2, 64, false),
-          "head dim > 128: 64 keys a block, S and O share 240 registers a thread"),
-      row(256, Mask::causal, plan(2, 64, true),
-          "head dim > 128, causal: 64 keys a block, tiles drawn heaviest first"),
+      row(64, Mask::full, INT64_MAX,
+          "head dim <= 64: exp binds; four warpgroups of 64 rows keep the special function unit busy"),
+      row(64, Mask::causal, INT64_MAX,
+          "head dim <= 64, causal: as full, tiles drawn heaviest first because they differ in length"),
+      row(128, Mask::full, short_rows_max,
+          "head dim <= 128, at most 1280 queries: 128 x 128 tiles waste fewer rows than 192 x 64"),
+      row(128, Mask::full, INT64_MAX,
+          "head dim <= 128: 192 x 64 tiles, three warpgroups; power binds"),
+      row(128, Mask::causal, INT64_MAX,
+          "head dim <= 128, causal: 192 x 64 tiles drawn heaviest first"),
+      row(192, Mask::full, INT64_MAX, "head dim <= 192: 128 x 80 tiles, O in a buffer of its own"),
+      row(192, Mask::causal, INT64_MAX, "head dim <= 192, causal: 128 x 80 tiles drawn heaviest first"),
+      row(256, Mask::full, INT64_MAX,
+          "head dim > 192: 128 x 64 tiles, S and O share 240 registers a thread"),
+      row(256, Mask::causal, INT64_MAX, "head dim > 192, causal: 128 x 64 tiles drawn heaviest first"),
   };
   return rows;
 }
@@ -64,7 +64,7 @@ Status select_forward(const ForwardProblem& p, Selection* out) {
                       p.seqlen_q >= r.seqlen_q_min && p.seqlen_q <= r.seqlen_q_max &&
                       p.seqlen_k >= r.seqlen_k_min && p.seqlen_k <= r.seqlen_k_max;
     if (!fits) continue;
-    out->config = KernelConfig{c, r.plan};
+    out->config = KernelConfig{c, standard_plan(c, r.short_rows)};
     out->reason = r.reason;
     return {};
   }

@@ -21,7 +21,7 @@ struct SelectRow {
   int masks = 0;           // bit set of 1 << Mask
   std::int64_t seqlen_q_min = 0, seqlen_q_max = INT64_MAX;
   std::int64_t seqlen_k_min = 0, seqlen_k_max = INT64_MAX;
-  Plan plan;
+  bool short_rows = false;  // which of standard_plan's plans
   const char* reason = "";  // why this plan; with TFLOP/s once measured
 };
 
