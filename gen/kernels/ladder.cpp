@@ -56,6 +56,42 @@ LaunchFacts fused_facts(const LadderConfig& c) {
   return f;
 }
 
+// The three kernels take what they need of the same list.
+LaunchFacts unfused_facts(const LadderConfig& c) {
+  LaunchFacts f = fused_facts(c);
+  const std::string tile_q = std::to_string(c.tile_q()), tile_kv = std::to_string(c.tile_kv());
+  ParamFact scores;
+  scores.name = "s", scores.kind = ParamKind::pointer, scores.written = c.rung != Rung::unfused_output;
+  scores.meaning = std::string(to_string(c.dtype)) + " (batch, heads_q, seqlen_q, seqlen_k rounded up to 8), 16-byte aligned: S, then P in its place";
+  const auto drop = [&](std::initializer_list<const char*> names) {
+    for (const char* n : names) std::erase_if(f.params, [&](const ParamFact& p) { return p.name == n; });
+  };
+  if (c.rung == Rung::unfused_scores) {
+    drop({"v", "o", "lse", "softmax_scale_log2"});
+    f.grid = "ceil(seqlen_k / " + tile_kv + "), ceil(seqlen_q / " + tile_q + "), batch * heads_q";
+  } else if (c.rung == Rung::unfused_softmax) {
+    drop({"q", "k", "v", "o"});
+    f.grid = "seqlen_q, batch * heads_q";
+  } else {
+    drop({"q", "k", "lse", "softmax_scale_log2"});
+    f.grid = "ceil(seqlen_q / " + tile_q + "), batch * heads_q";
+  }
+  f.params.insert(f.params.begin(), scores);
+  f.shared_bytes = static_cast<std::uint32_t>(unfused_shared_bytes(c));
+  return f;
+}
+
+bool is_fused(Rung r) { return r == Rung::fa1 || r == Rung::fa2; }
+
+void emit_body(Kernel& k, const LadderConfig& c) {
+  switch (c.rung) {
+    case Rung::unfused_scores: return emit_unfused_scores(k, c);
+    case Rung::unfused_softmax: return emit_unfused_softmax(k, c);
+    case Rung::unfused_output: return emit_unfused_output(k, c);
+    default: return emit_fused(k, c);
+  }
+}
+
 const char* ptx_name(ParamKind kind) { return kind == ParamKind::pointer ? "u64" : kind == ParamKind::f32 ? "f32" : "u32"; }
 
 }  // namespace
@@ -76,11 +112,10 @@ bool LadderConfig::parse(const std::string& name, LadderConfig* out) {
 }
 
 EmittedKernel emit_ladder(const LadderConfig& c) {
-  if (c.rung != Rung::fa1 && c.rung != Rung::fa2) throw Error(c.name() + ": this rung has no kernel yet");
   if (c.head_dim != 64 && c.head_dim != 128) throw Error(c.name() + ": head_dim must be 64 or 128");
   if (c.dtype != DataType::bf16 && c.dtype != DataType::f16) throw Error(c.name() + ": dtype must be bf16 or f16");
   EmittedKernel out;
-  out.facts = fused_facts(c);
+  out.facts = is_fused(c.rung) ? fused_facts(c) : unfused_facts(c);
   Kernel k(c.name());
   k.header(c.name());
   k.header("");
@@ -91,7 +126,7 @@ EmittedKernel emit_ladder(const LadderConfig& c) {
            " bytes (raise MAX_DYNAMIC_SHARED_SIZE_BYTES first).");
   for (const ParamFact& p : out.facts.params) k.header("  " + p.name + ": " + p.meaning);
   for (const ParamFact& p : out.facts.params) k.param(p.name, ptx_name(p.kind));
-  emit_fused(k, c);
+  emit_body(k, c);
   k.ret();
   out.text = k.text();
   return out;
@@ -99,7 +134,7 @@ EmittedKernel emit_ladder(const LadderConfig& c) {
 
 std::vector<LadderConfig> ladder_catalog() {
   std::vector<LadderConfig> all;
-  for (Rung r : {Rung::fa1, Rung::fa2}) all.push_back({r, DataType::bf16, 128, Mask::full});
+  for (Rung r : {Rung::unfused_scores, Rung::unfused_softmax, Rung::unfused_output, Rung::fa1, Rung::fa2}) all.push_back({r, DataType::bf16, 128, Mask::full});
   return all;
 }
 

@@ -8,5 +8,9 @@ namespace flashptx::gen {
 
 void emit_fused(Kernel& k, const LadderConfig& config);  // fa1, fa2
 int fused_shared_bytes(const LadderConfig& config);
+void emit_unfused_scores(Kernel& k, const LadderConfig& config);
+void emit_unfused_softmax(Kernel& k, const LadderConfig& config);
+void emit_unfused_output(Kernel& k, const LadderConfig& config);
+int unfused_shared_bytes(const LadderConfig& config);
 
 }  // namespace flashptx::gen

@@ -10,6 +10,11 @@ void setup_tiles(LadderTiles& t) {
   k.mov_b32(t.thread, special("tid.x"));
   k.and_b32(t.lane, t.thread, 31);
   k.shr_u32(t.warp, t.thread, 5);
+  setup_copy(t);
+}
+
+void setup_copy(LadderTiles& t) {
+  Kernel& k = t.k;
   k.and_b32(t.copy_chunk, t.thread, t.chunks() - 1);
   k.shr_u32(t.copy_row, t.thread, t.chunks() == 16 ? 4 : 3);
   k.and_b32(t.copy_to, t.copy_row, 7);

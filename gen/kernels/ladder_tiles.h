@@ -28,8 +28,9 @@ struct LadderTiles {
   std::string type() const { return config.dtype == DataType::f16 ? "f16" : "bf16"; }
 };
 
-// Thread, lane, warp and copy coordinates.
+// Thread, lane, warp and copy coordinates; setup_copy: the latter alone, for a second shape of tile.
 void setup_tiles(LadderTiles& t);
+void setup_copy(LadderTiles& t);
 // address = pointer + ((row0 + this thread's row) * heads + head) * row_bytes + chunk, row0 and head in registers;
 // pass_bytes = bytes from one pass of the copy to the next.
 void copy_source(LadderTiles& t, const Reg& address, const Reg& pass_bytes, const std::string& pointer, const Reg& row0, const Reg& heads,

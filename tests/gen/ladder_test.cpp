@@ -24,6 +24,9 @@ reference::Problem problem(int d, Mask mask, int sq, int sk, int heads_q, int he
   return p;
 }
 
+// Unfused attention rounds S to 16 bits, which the fused rungs never do: its error may be that much larger.
+constexpr double unfused_allowance = 4;
+
 std::string failure_of(Rung rung, const reference::Problem& shape, std::uint64_t seed) {
   std::unique_ptr<Device> device;
   EmulatorOptions options;
@@ -36,7 +39,10 @@ std::string failure_of(Rung rung, const reference::Problem& shape, std::uint64_t
   s = run_rung(*device, rung, t, 0, &r);
   if (!s.ok()) return s.message;
   const reference::Error e = compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse);
-  return e.first_failure;
+  if (rung == Rung::fa1 || rung == Rung::fa2) return e.first_failure;
+  const double allowed = unfused_allowance * e.allowed_max;
+  if (!(e.max <= allowed)) return "off by " + std::to_string(e.max) + ", allowed " + std::to_string(allowed);
+  return e.lse_max <= 0.05 ? "" : "LSE off by " + std::to_string(e.lse_max);
 }
 
 }  // namespace
@@ -71,6 +77,12 @@ TEST_SUITE("gen/ladder") {
     CHECK(failure_of(Rung::fa2, problem(128, Mask::causal, 200, 70, 1, 1), 2) == "");
     CHECK(failure_of(Rung::fa2, problem(64, Mask::causal, 129, 257, 2, 2, DataType::f16), 3) == "");
     CHECK(failure_of(Rung::fa2, problem(64, Mask::full, 3, 0, 1, 1), 4) == "");
+  }
+
+  TEST_CASE("standard attention in three kernels equals float64 but for the rounding of S") {
+    CHECK(failure_of(Rung::unfused_scores, problem(128, Mask::full, 140, 203, 2, 1), 0) == "");
+    CHECK(failure_of(Rung::unfused_scores, problem(64, Mask::causal, 130, 150, 1, 1, DataType::f16), 1) == "");
+    CHECK(failure_of(Rung::unfused_scores, problem(128, Mask::causal, 70, 40, 1, 1), 2) == "");
   }
 
   TEST_CASE("FA-1 equals float64: ragged ends, grouped heads, causal") {

@@ -27,6 +27,7 @@ void add_golden(CLI::App& app);
 void add_fuzz(CLI::App& app);
 void add_sass(CLI::App& app);
 void add_units(CLI::App& app);
+void add_ladder(CLI::App& app);
 
 // Ends a subcommand: thrown by its callback, turned into the process's exit code by main.
 [[noreturn]] void leave(ExitCode code, const std::string& sentence);

@@ -2,77 +2,125 @@
 #include "tools/flashptx/ladder_run.h"
 
 #include <cmath>
-#include <memory>
+#include <map>
 
 #include "tools/reference/numeric.h"
 
 namespace flashptx {
 namespace {
 
-struct Memory {
-  Device& device;
-  std::vector<std::uint64_t> owned;
-  explicit Memory(Device& d) : device(d) {}
-  ~Memory() {
-    for (std::uint64_t a : owned) device.free(a);
+// Every value that a kernel of the ladder may take, by the name of its parameter.
+struct Arguments {
+  std::map<std::string, std::uint64_t> pointers;
+  std::map<std::string, std::uint32_t> sizes;
+  float scale_log2 = 0;
+  void* of(const std::string& name) {
+    if (name == "softmax_scale_log2") return &scale_log2;
+    const auto p = pointers.find(name);
+    return p != pointers.end() ? static_cast<void*>(&p->second) : &sizes.at(name);
   }
-  Status allocate(std::size_t bytes, std::uint64_t* address) {
-    const Status s = device.allocate(bytes, address);
-    if (s.ok()) owned.push_back(*address);
+};
+
+// A rung on a device; frees what it took.
+class Rungs {
+ public:
+  Rungs(Device& device, const reference::Problem& problem) : device_(device), p_(problem) {}
+  ~Rungs() {
+    for (const Stage& s : stages_) device_.unload(s.kernel);
+    for (const auto& [name, address] : arguments_.pointers) device_.free(address);
+  }
+  Rungs(const Rungs&) = delete;
+  Rungs& operator=(const Rungs&) = delete;
+
+  Status allocate(const std::string& name, std::size_t bytes) { return device_.allocate(bytes, &arguments_.pointers[name]); }
+  Status upload(const std::string& name, const std::vector<std::uint8_t>& bytes) {
+    if (Status s = allocate(name, bytes.size()); !s.ok()) return s;
+    return device_.copy_to_device(arguments_.pointers[name], bytes.data(), bytes.size());
+  }
+  Status download(const std::string& name, void* to, std::size_t bytes) { return device_.copy_from_device(to, arguments_.pointers[name], bytes); }
+  Status load(const LadderConfig& config) {
+    const EmittedKernel emitted = emit_ladder(config);
+    Stage stage;
+    stage.config = config;
+    stage.facts = emitted.facts;
+    const Status s = device_.load(emitted.text, config.name(), emitted.facts.shared_bytes, &stage.kernel);
+    if (s.ok()) stages_.push_back(stage);
     return s;
   }
-  Status upload(const std::vector<std::uint8_t>& bytes, std::uint64_t* address) {
-    if (Status s = allocate(bytes.size(), address); !s.ok()) return s;
-    return device.copy_to_device(*address, bytes.data(), bytes.size());
+  void set_sizes() {
+    arguments_.sizes = {{"seqlen_q", static_cast<std::uint32_t>(p_.seqlen_q)}, {"seqlen_k", static_cast<std::uint32_t>(p_.seqlen_k)},
+                        {"heads_q", static_cast<std::uint32_t>(p_.heads_q)}, {"heads_kv", static_cast<std::uint32_t>(p_.heads_kv)}};
+    arguments_.scale_log2 = static_cast<float>(p_.scale / std::log(2.0));
   }
-};
+  Status launch() {
+    for (Stage& s : stages_) {
+      LaunchDims dims;
+      if (!grid_of(s.config, &dims)) continue;  // nothing to do: no keys
+      dims.block[0] = static_cast<std::uint32_t>(s.facts.block_threads);
+      dims.shared_bytes = s.facts.shared_bytes;
+      std::vector<void*> params;
+      for (const ParamFact& f : s.facts.params) params.push_back(arguments_.of(f.name));
+      const Status status = device_.launch(s.kernel, dims, params.data(), static_cast<int>(params.size()), nullptr);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
 
-struct Fused {
-  std::uint64_t q = 0, k = 0, v = 0, o = 0, lse = 0;
-  std::uint32_t seqlen_q = 0, seqlen_k = 0, heads_q = 0, heads_kv = 0;
-  float scale_log2 = 0;
-};
+ private:
+  struct Stage {
+    LadderConfig config;
+    LaunchFacts facts;
+    LoadedKernel* kernel = nullptr;
+  };
+  // The formulas of LaunchFacts::grid.
+  bool grid_of(const LadderConfig& c, LaunchDims* d) const {
+    const auto tiles = [](std::int64_t n, int tile) { return static_cast<std::uint32_t>((n + tile - 1) / tile); };
+    const std::uint32_t q_tiles = tiles(p_.seqlen_q, c.tile_q()), matrices = static_cast<std::uint32_t>(p_.batch * p_.heads_q);
+    switch (c.rung) {
+      case Rung::unfused_scores: d->grid[0] = tiles(p_.seqlen_k, c.tile_kv()), d->grid[1] = q_tiles, d->grid[2] = matrices; break;
+      case Rung::unfused_softmax: d->grid[0] = static_cast<std::uint32_t>(p_.seqlen_q), d->grid[1] = matrices; break;
+      case Rung::unfused_output: d->grid[0] = q_tiles, d->grid[1] = matrices; break;
+      default: d->grid[0] = q_tiles, d->grid[1] = static_cast<std::uint32_t>(p_.heads_q), d->grid[2] = static_cast<std::uint32_t>(p_.batch);
+    }
+    return d->grid[0] > 0 && d->grid[1] > 0 && d->grid[2] > 0;
+  }
 
-Status launch_fused(Device& device, LoadedKernel* kernel, const LadderConfig& c, const LaunchFacts& facts, std::uint32_t batch, Fused& a) {
-  void* params[] = {&a.q, &a.k, &a.v, &a.o, &a.lse, &a.seqlen_q, &a.seqlen_k, &a.heads_q, &a.heads_kv, &a.scale_log2};
-  LaunchDims dims;
-  dims.grid[0] = (a.seqlen_q + static_cast<std::uint32_t>(c.tile_q()) - 1) / static_cast<std::uint32_t>(c.tile_q());
-  dims.grid[1] = a.heads_q;
-  dims.grid[2] = batch;
-  dims.block[0] = static_cast<std::uint32_t>(facts.block_threads);
-  dims.shared_bytes = facts.shared_bytes;
-  return device.launch(kernel, dims, params, 10, nullptr);
-}
+  Device& device_;
+  const reference::Problem& p_;
+  Arguments arguments_;
+  std::vector<Stage> stages_;
+};
 
 }  // namespace
 
+std::vector<LadderConfig> kernels_of_rung(Rung rung, DataType dtype, int head_dim, Mask mask) {
+  if (rung == Rung::fa1 || rung == Rung::fa2) return {{rung, dtype, head_dim, mask}};
+  return {{Rung::unfused_scores, dtype, head_dim, mask}, {Rung::unfused_softmax, dtype, head_dim, mask}, {Rung::unfused_output, dtype, head_dim, mask}};
+}
+
 Status run_rung(Device& device, Rung rung, const reference::Tensors& tensors, int repeats, LadderResult* out) {
   const reference::Problem& p = tensors.problem;
-  const LadderConfig config{rung, p.dtype, p.head_dim, p.mask};
-  const EmittedKernel emitted = emit_ladder(config);
-  Memory memory(device);
-  Fused a;
   const auto rows = static_cast<std::size_t>(p.batch * p.seqlen_q * p.heads_q), elements = rows * static_cast<std::size_t>(p.head_dim);
-  for (Status s : {memory.upload(tensors.q, &a.q), memory.upload(tensors.k, &a.k), memory.upload(tensors.v, &a.v), memory.allocate(2 * elements, &a.o),
-                   memory.allocate(4 * rows, &a.lse)})
+  Rungs r(device, p);
+  r.set_sizes();
+  for (Status s : {r.upload("q", tensors.q), r.upload("k", tensors.k), r.upload("v", tensors.v), r.allocate("o", 2 * elements), r.allocate("lse", 4 * rows)})
     if (!s.ok()) return s;
-  a.seqlen_q = static_cast<std::uint32_t>(p.seqlen_q), a.seqlen_k = static_cast<std::uint32_t>(p.seqlen_k);
-  a.heads_q = static_cast<std::uint32_t>(p.heads_q), a.heads_kv = static_cast<std::uint32_t>(p.heads_kv);
-  a.scale_log2 = static_cast<float>(p.scale / std::log(2.0));
-  LoadedKernel* kernel = nullptr;
-  if (Status s = device.load(emitted.text, config.name(), emitted.facts.shared_bytes, &kernel); !s.ok()) return s;
-  const auto unload = [&](LoadedKernel* l) { device.unload(l); };
-  const std::unique_ptr<LoadedKernel, decltype(unload)> loaded(kernel, unload);
-  const auto launch = [&] { return launch_fused(device, kernel, config, emitted.facts, static_cast<std::uint32_t>(p.batch), a); };
-  if (Status s = launch(); !s.ok()) return s;
+  const std::vector<LadderConfig> kernels = kernels_of_rung(rung, p.dtype, p.head_dim, p.mask);
+  if (kernels.size() > 1) {
+    const std::size_t pitch = static_cast<std::size_t>((p.seqlen_k + 7) / 8 * 8);
+    if (Status s = r.allocate("s", 2 * rows * pitch); !s.ok()) return s;
+  }
+  for (const LadderConfig& c : kernels)
+    if (Status s = r.load(c); !s.ok()) return s;
+  if (Status s = r.launch(); !s.ok()) return s;
   if (Status s = device.synchronize(nullptr); !s.ok()) return s;
   std::vector<std::uint16_t> o16(elements);
   out->lse.resize(rows);
-  if (Status s = device.copy_from_device(o16.data(), a.o, 2 * elements); !s.ok()) return s;
-  if (Status s = device.copy_from_device(out->lse.data(), a.lse, 4 * rows); !s.ok()) return s;
+  if (Status s = r.download("o", o16.data(), 2 * elements); !s.ok()) return s;
+  if (Status s = r.download("lse", out->lse.data(), 4 * rows); !s.ok()) return s;
   out->o.resize(elements);
   for (std::size_t i = 0; i < elements; ++i) out->o[i] = static_cast<float>(reference::decode(p.dtype, o16[i]));
-  return repeats > 0 ? device.time(launch, 5, repeats, nullptr, &out->milliseconds) : Status{};
+  return repeats > 0 ? device.time([&] { return r.launch(); }, 5, repeats, nullptr, &out->milliseconds) : Status{};
 }
 
 }  // namespace flashptx

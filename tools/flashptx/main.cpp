@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   add_probe(app);
   add_sass(app);
   add_units(app);
+  add_ladder(app);
   add_golden(app);
   add_fuzz(app);
   for (CLI::App* sub : app.get_subcommands({})) sub->footer(exit_code_help);
