@@ -23,11 +23,12 @@ void setup_copy(LadderTiles& t) {
   k.mad_lo_u32(t.copy_to, t.copy_row, t.row_bytes(), t.copy_to);
 }
 
-void copy_source(LadderTiles& t, const Reg& address, const Reg& pass_bytes, const std::string& pointer, const Reg& row0, const Reg& heads,
-                 const Reg& head) {
+void copy_source(LadderTiles& t, const Reg& address, const Reg& pass_bytes,
+                 const std::string& pointer, const Reg& row0, const Reg& heads, const Reg& head) {
   Kernel& k = t.k;
   k.scope([&] {
-    Reg row = k.b32("row"), line = k.b64("line"), head_line = k.b64("head_line"), base = k.b64("base"), bytes = k.b32("bytes");
+    Reg row = k.b32("row"), line = k.b64("line"), head_line = k.b64("head_line"),
+        base = k.b64("base"), bytes = k.b32("bytes");
     k.add_u32(row, row0, t.copy_row);
     k.mul_wide_u32(line, row, heads);
     k.cvt_u64_u32(head_line, head);
@@ -42,8 +43,8 @@ void copy_source(LadderTiles& t, const Reg& address, const Reg& pass_bytes, cons
   });
 }
 
-void copy_tile(LadderTiles& t, const Reg& tile, int offset, const Reg& address, const Reg& pass_bytes, int rows, const Reg& rows_left,
-               bool async) {
+void copy_tile(LadderTiles& t, const Reg& tile, int offset, const Reg& address,
+               const Reg& pass_bytes, int rows, const Reg& rows_left, bool async) {
   Kernel& k = t.k;
   const int passes = rows / t.rows_per_pass();
   k.scope([&] {
@@ -69,14 +70,16 @@ void copy_tile(LadderTiles& t, const Reg& tile, int offset, const Reg& address, 
     }
     if (!async)
       for (int i = 0; i < passes; ++i)
-        k.st_shared("v4.b32", gen::address(to, offset + i * t.rows_per_pass() * t.row_bytes()), data.slice(4 * i, 4));
+        k.st_shared("v4.b32", gen::address(to, offset + i * t.rows_per_pass() * t.row_bytes()),
+                    data.slice(4 * i, 4));
   });
 }
 
 namespace {
 
 // address = tile + offset + row * row_bytes + ((chunk ^ (row & 7)) * 16), chunk 0 or 1.
-void finish_address(LadderTiles& t, const Reg& address, const Reg& tile, int offset, const Reg& row, const Reg& chunk) {
+void finish_address(LadderTiles& t, const Reg& address, const Reg& tile, int offset, const Reg& row,
+                    const Reg& chunk) {
   Kernel& k = t.k;
   Reg low = k.b32("low");
   k.and_b32(low, row, 7);
@@ -129,11 +132,13 @@ void at_step(LadderTiles& t, const Reg& d, const Reg& address, int step) {
   else t.k.xor_b32(d, address, 32 * step);
 }
 
-void mma_pair(LadderTiles& t, const Vec& acc, int n_tiles, int first, const Vec& a, const std::vector<Reg>& b) {
+void mma_pair(LadderTiles& t, const Vec& acc, int n_tiles, int first, const Vec& a,
+              const std::vector<Reg>& b) {
   for (int m = 0; m < t.m_tiles(); ++m)
     for (int n = 0; n < 2; ++n) {
       const std::vector<Reg> d = acc.slice(4 * (m * n_tiles + first + n), 4);
-      t.k.mma_sync("m16n8k16", "f32", t.type(), t.type(), d, a.slice(4 * m, 4), {b[static_cast<std::size_t>(2 * n)], b[static_cast<std::size_t>(2 * n + 1)]}, d);
+      t.k.mma_sync("m16n8k16", "f32", t.type(), t.type(), d, a.slice(4 * m, 4),
+                   {b[static_cast<std::size_t>(2 * n)], b[static_cast<std::size_t>(2 * n + 1)]}, d);
     }
 }
 

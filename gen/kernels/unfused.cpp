@@ -1,8 +1,10 @@
-// Standard attention in three kernels: S = Q K^T to memory, P = softmax(S) in place, O = P V. What FlashAttention replaced.
+// Standard attention in three kernels: S = Q K^T to memory, P = softmax(S) in place, O = P V. What
+// FlashAttention replaced.
 //
-// S and P are 16-bit matrices (batch, heads_q, seqlen_q, pitch), pitch = seqlen_k rounded up to 8: a row of keys starts on 16 bytes.
-// The products use the same tiles and mma.sync as the fused rungs; they wait for their copies, because the time goes into
-// the matrices' way to memory and back. Next: ladder_tiles.h.
+// S and P are 16-bit matrices (batch, heads_q, seqlen_q, pitch), pitch = seqlen_k rounded up to 8:
+// a row of keys starts on 16 bytes. The products use the same tiles and mma.sync as the fused
+// rungs; they wait for their copies, because the time goes into the matrices' way to memory and
+// back. Next: ladder_tiles.h.
 #include <limits>
 
 #include "gen/kernels/ladder_kernels.h"
@@ -46,8 +48,10 @@ struct Sizes {
     });
   }
   Kernel& k;
-  Reg seqlen_q = k.b32("n_q"), seqlen_k = k.b32("n_k"), heads_q = k.b32("n_heads_q"), heads_kv = k.b32("n_heads_kv");
-  Reg matrix = k.b32("matrix"), batch = k.b32("batch_index"), head = k.b32("head"), head_kv = k.b32("head_kv"), pitch = k.b32("pitch");
+  Reg seqlen_q = k.b32("n_q"), seqlen_k = k.b32("n_k"), heads_q = k.b32("n_heads_q"),
+      heads_kv = k.b32("n_heads_kv");
+  Reg matrix = k.b32("matrix"), batch = k.b32("batch_index"), head = k.b32("head"),
+      head_kv = k.b32("head_kv"), pitch = k.b32("pitch");
 };
 
 Reg aligned_tile(Kernel& k) {
@@ -64,15 +68,18 @@ void rows_left_of(LadderTiles& t, const Reg& d, const Reg& total, const Reg& sta
   t.k.sub_s32(d, d, t.copy_row);
 }
 
-// acc = A B^T or A B over `steps` steps of 16, A at `a`, B at `b`; transposed: B's rows run along k.
-void product(LadderTiles& t, LadderTiles& a_tiles, const Vec& acc, int n_tiles, const Reg& a_addr, const Reg& b_addr, int steps, bool transposed) {
+// acc = A B^T or A B over `steps` steps of 16, A at `a`, B at `b`; transposed: B's rows run along
+// k.
+void product(LadderTiles& t, LadderTiles& a_tiles, const Vec& acc, int n_tiles, const Reg& a_addr,
+             const Reg& b_addr, int steps, bool transposed) {
   Kernel& k = t.k;
   k.scope([&] {
     Vec a = k.b32("a_frag", 4 * t.m_tiles()), b = k.b32("b_frag", 4);
     Reg a_step = k.b32("a_step"), b_step = k.b32("b_step");
     for (int step = 0; step < steps; ++step) {
       at_step(a_tiles, a_step, a_addr, step);
-      for (int m = 0; m < t.m_tiles(); ++m) k.ldmatrix(a.slice(4 * m, 4), address(a_step, 16 * m * a_tiles.row_bytes()));
+      for (int m = 0; m < t.m_tiles(); ++m)
+        k.ldmatrix(a.slice(4 * m, 4), address(a_step, 16 * m * a_tiles.row_bytes()));
       for (int n = 0; n < n_tiles; n += 2) {
         at_step(t, b_step, b_addr, transposed ? n / 2 : step);
         if (transposed) k.ldmatrix_trans(b.all(), address(b_step, 16 * step * t.row_bytes()));
@@ -83,9 +90,11 @@ void product(LadderTiles& t, LadderTiles& a_tiles, const Vec& acc, int n_tiles, 
   });
 }
 
-// Calls store(register of two packed values, row tile r of this lane, column tile n) for every pair of the accumulator.
+// Calls store(register of two packed values, row tile r of this lane, column tile n) for every pair
+// of the accumulator.
 template <class Row, class Pair>
-void for_rows(LadderTiles& t, const Vec& acc, int n_tiles, const Reg& row0, const Reg& rows, Row&& begin_row, Pair&& store) {
+void for_rows(LadderTiles& t, const Vec& acc, int n_tiles, const Reg& row0, const Reg& rows,
+              Row&& begin_row, Pair&& store) {
   Kernel& k = t.k;
   Reg row = k.b32("row"), packed = k.b32("packed"), valid = k.pred("is_valid");
   for (int r = 0; r < 2 * t.m_tiles(); ++r) {
@@ -163,7 +172,8 @@ void emit_unfused_scores(Kernel& k, const LadderConfig& c) {
   k.section("coordinates");
   setup_tiles(t);
   Sizes at(k, "ctaid.z");
-  Reg q0 = k.b32("q0"), key0 = k.b32("key0"), row0 = k.b32("row0"), left = k.b32("rows_left"), from = k.b64("source"), pass = k.b64("pass_bytes");
+  Reg q0 = k.b32("q0"), key0 = k.b32("key0"), row0 = k.b32("row0"), left = k.b32("rows_left"),
+      from = k.b64("source"), pass = k.b64("pass_bytes");
   k.mov_b32(q0, special("ctaid.y"));
   k.mul_lo_u32(q0, q0, c.tile_q());
   k.mov_b32(key0, special("ctaid.x"));
@@ -198,14 +208,17 @@ void emit_unfused_scores(Kernel& k, const LadderConfig& c) {
   for (const Reg& x : s.all()) k.mov_f32(x, f32_imm(0));
   product(t, t, s, n_tiles, a, b, c.head_dim / 16, false);
   k.section("S to memory");
-  Reg column = first_column(t), to = k.b64("to"), inside = k.pred("is_inside"), first = k.b32("first_key");
+  Reg column = first_column(t), to = k.b64("to"), inside = k.pred("is_inside"),
+      first = k.b32("first_key");
   k.add_u32(first, key0, column);
-  for_rows(t, s, n_tiles, q0, at.seqlen_q, [&](const Reg& row) { at.score_address(to, row, first); },
-           [&](const Reg& packed, int n) {
-             k.sub_u32(row0, at.pitch, 8 * n);
-             k.setp("lt", "s32", inside, first, row0).note(n == 0 ? "the pitch is even: both or neither" : "");
-             k.st_global("b32", address(to, 16 * n), packed).when(inside);
-           });
+  for_rows(
+      t, s, n_tiles, q0, at.seqlen_q, [&](const Reg& row) { at.score_address(to, row, first); },
+      [&](const Reg& packed, int n) {
+        k.sub_u32(row0, at.pitch, 8 * n);
+        k.setp("lt", "s32", inside, first, row0)
+            .note(n == 0 ? "the pitch is even: both or neither" : "");
+        k.st_global("b32", address(to, 16 * n), packed).when(inside);
+      });
 }
 
 // grid (seqlen_q, batch * heads_q): one CTA a row, 8 keys a thread and step.
@@ -215,7 +228,8 @@ void emit_unfused_softmax(Kernel& k, const LadderConfig& c) {
   const std::string type = c.dtype == DataType::f16 ? "f16" : "bf16";
   k.section("coordinates");
   Sizes at(k, "ctaid.y");
-  Reg row = k.b32("row"), seen = k.b32("keys_seen"), scale = k.f32("scale_log2"), base = k.b64("base"), first = k.b32("first_key"), zero = k.b32("zero");
+  Reg row = k.b32("row"), seen = k.b32("keys_seen"), scale = k.f32("scale_log2"),
+      base = k.b64("base"), first = k.b32("first_key"), zero = k.b32("zero");
   k.mov_b32(row, special("ctaid.x"));
   k.ld_param_f32(scale, "softmax_scale_log2");
   k.mov_b32(seen, at.seqlen_k);
@@ -232,9 +246,12 @@ void emit_unfused_softmax(Kernel& k, const LadderConfig& c) {
   k.shl_b32(first, first, 3);
 
   Vec x = k.f32("x", 8), words = k.b32("words", 4);
-  Reg key = k.b32("key"), end = k.b32("end"), ptr = k.b64("ptr"), wide = k.b64("wide_key"), inside = k.pred("is_inside"), left = k.b32("left");
-  // Runs body over this thread's groups of 8 keys below `end`; x holds the scores, -inf beyond the keys seen.
-  const auto over_row = [&](const char* name, const Reg& limit, bool load, const std::function<void()>& body) {
+  Reg key = k.b32("key"), end = k.b32("end"), ptr = k.b64("ptr"), wide = k.b64("wide_key"),
+      inside = k.pred("is_inside"), left = k.b32("left");
+  // Runs body over this thread's groups of 8 keys below `end`; x holds the scores, -inf beyond the
+  // keys seen.
+  const auto over_row = [&](const char* name, const Reg& limit, bool load,
+                            const std::function<void()>& body) {
     k.mov_b32(end, limit);
     k.mov_b32(key, first);
     k.scope([&] {
@@ -263,7 +280,8 @@ void emit_unfused_softmax(Kernel& k, const LadderConfig& c) {
     });
   };
 
-  Reg largest = k.f32("largest"), sum = k.f32("sum"), offset = k.f32("offset"), inverse = k.f32("inverse"), empty = k.pred("is_empty");
+  Reg largest = k.f32("largest"), sum = k.f32("sum"), offset = k.f32("offset"),
+      inverse = k.f32("inverse"), empty = k.pred("is_empty");
   k.section("row maximum");
   k.mov_f32(largest, f32_imm(-infinity));
   over_row("max", seen, true, [&] {
@@ -298,7 +316,8 @@ void emit_unfused_softmax(Kernel& k, const LadderConfig& c) {
     k.st_global("v4.b32", address(ptr), words.all());
   });
   k.section("LSE");
-  Reg lse_ptr = k.b64("lse_ptr"), index = k.b64("lse_index"), leads = k.pred("leads"), wanted = k.pred("is_wanted"), lse = k.f32("lse_value");
+  Reg lse_ptr = k.b64("lse_ptr"), index = k.b64("lse_index"), leads = k.pred("leads"),
+      wanted = k.pred("is_wanted"), lse = k.f32("lse_value");
   k.ld_param_u64(lse_ptr, "lse");
   k.setp("ne", "u64", wanted, lse_ptr, 0);
   k.setp("eq", "and", "u32", leads, first, 0, wanted);
@@ -318,17 +337,20 @@ void emit_unfused_output(Kernel& k, const LadderConfig& c) {
   k.dynamic_shared("smem", 1024);
   k.threads(128);
   LadderConfig p_config = c;
-  p_config.head_dim = c.tile_kv();   // a tile of P has tile_kv columns
+  p_config.head_dim = c.tile_kv();  // a tile of P has tile_kv columns
   LadderTiles t(k, c), pt(k, p_config);
   k.section("coordinates");
   setup_tiles(t);
   pt.thread = t.thread, pt.lane = t.lane, pt.warp = t.warp;
-  pt.copy_row = k.b32("p_copy_row"), pt.copy_chunk = k.b32("p_copy_chunk"), pt.copy_to = k.b32("p_copy_to");
+  pt.copy_row = k.b32("p_copy_row"), pt.copy_chunk = k.b32("p_copy_chunk"),
+  pt.copy_to = k.b32("p_copy_to");
   setup_copy(pt);
   Sizes at(k, "ctaid.y");
-  Reg tile = aligned_tile(k), q0 = k.b32("q0"), key0 = k.b32("key0"), row = k.b32("p_row"), column = k.b32("p_col"), row0 = k.b32("row0"),
-      q_left = k.b32("q_rows_left"), left = k.b32("rows_left"), p_from = k.b64("p_from"), p_pass = k.b64("p_pass"), from = k.b64("v_from"),
-      pass = k.b64("v_pass"), v_block = k.b64("v_block_bytes"), any = k.pred("has_keys"), end = k.b32("end");
+  Reg tile = aligned_tile(k), q0 = k.b32("q0"), key0 = k.b32("key0"), row = k.b32("p_row"),
+      column = k.b32("p_col"), row0 = k.b32("row0"), q_left = k.b32("q_rows_left"),
+      left = k.b32("rows_left"), p_from = k.b64("p_from"), p_pass = k.b64("p_pass"),
+      from = k.b64("v_from"), pass = k.b64("v_pass"), v_block = k.b64("v_block_bytes"),
+      any = k.pred("has_keys"), end = k.b32("end");
   k.mov_b32(q0, special("ctaid.x"));
   k.mul_lo_u32(q0, q0, c.tile_q());
   k.add_u32(row, q0, pt.copy_row);
@@ -356,7 +378,8 @@ void emit_unfused_output(Kernel& k, const LadderConfig& c) {
   k.setp("gt", "s32", any, end, 0);
   k.if_(any, [&] {
     k.loop("keys", [&] {
-      Reg more = k.pred("goes_on"), chunk_left = k.b32("chunk_left"), outside = k.pred("is_outside"), none = k.b32("none");
+      Reg more = k.pred("goes_on"), chunk_left = k.b32("chunk_left"),
+          outside = k.pred("is_outside"), none = k.b32("none");
       k.section("copy P and V");
       k.bar_sync_all(0);
       k.mov_b32(none, 0);
@@ -379,21 +402,23 @@ void emit_unfused_output(Kernel& k, const LadderConfig& c) {
     });
   });
   k.section("O to memory");
-  Reg to = k.b64("to"), line = k.b64("line"), wide = k.b64("wide_head"), index = k.b32("index"), base = k.b64("o_ptr");
+  Reg to = k.b64("to"), line = k.b64("line"), wide = k.b64("wide_head"), index = k.b32("index"),
+      base = k.b64("o_ptr");
   Reg col = first_column(t);
   k.ld_param_u64(base, "o");
-  for_rows(t, o, n_tiles, q0, at.seqlen_q,
-           [&](const Reg& r) {
-             k.mad_lo_u32(index, at.batch, at.seqlen_q, r);
-             k.mul_wide_u32(line, index, at.heads_q);
-             k.cvt_u64_u32(wide, at.head);
-             k.add_u64(line, line, wide);
-             k.mul_lo_u64(line, line, t.row_bytes());
-             k.add_u64(to, base, line);
-             k.mul_wide_u32(line, col, 2);
-             k.add_u64(to, to, line);
-           },
-           [&](const Reg& packed, int n) { k.st_global("b32", address(to, 16 * n), packed); });
+  for_rows(
+      t, o, n_tiles, q0, at.seqlen_q,
+      [&](const Reg& r) {
+        k.mad_lo_u32(index, at.batch, at.seqlen_q, r);
+        k.mul_wide_u32(line, index, at.heads_q);
+        k.cvt_u64_u32(wide, at.head);
+        k.add_u64(line, line, wide);
+        k.mul_lo_u64(line, line, t.row_bytes());
+        k.add_u64(to, base, line);
+        k.mul_wide_u32(line, col, 2);
+        k.add_u64(to, to, line);
+      },
+      [&](const Reg& packed, int n) { k.st_global("b32", address(to, 16 * n), packed); });
 }
 
 }  // namespace flashptx::gen

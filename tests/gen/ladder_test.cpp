@@ -12,7 +12,8 @@ using namespace flashptx;
 
 namespace {
 
-reference::Problem problem(int d, Mask mask, int sq, int sk, int heads_q, int heads_kv, DataType type = DataType::bf16) {
+reference::Problem problem(int d, Mask mask, int sq, int sk, int heads_q, int heads_kv,
+                           DataType type = DataType::bf16) {
   reference::Problem p;
   p.dtype = type;
   p.batch = 2;
@@ -24,7 +25,8 @@ reference::Problem problem(int d, Mask mask, int sq, int sk, int heads_q, int he
   return p;
 }
 
-// Unfused attention rounds S to 16 bits, which the fused rungs never do: its error may be that much larger.
+// Unfused attention rounds S to 16 bits, which the fused rungs never do: its error may be that much
+// larger.
 constexpr double unfused_allowance = 4;
 
 std::string failure_of(Rung rung, const reference::Problem& shape, std::uint64_t seed) {
@@ -34,14 +36,17 @@ std::string failure_of(Rung rung, const reference::Problem& shape, std::uint64_t
   options.adversary_level = seed ? 2 : 1;
   Status s = open_emulator(options, &device);
   if (!s.ok()) return s.message;
-  const reference::Tensors t = reference::make_tensors(shape, reference::Layout::bshd, reference::Inputs::random, 11 + seed);
+  const reference::Tensors t =
+      reference::make_tensors(shape, reference::Layout::bshd, reference::Inputs::random, 11 + seed);
   LadderResult r;
   s = run_rung(*device, rung, t, 0, &r);
   if (!s.ok()) return s.message;
-  const reference::Error e = compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse);
+  const reference::Error e =
+      compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse);
   if (rung == Rung::fa1 || rung == Rung::fa2) return e.first_failure;
   const double allowed = unfused_allowance * e.allowed_max;
-  if (!(e.max <= allowed)) return "off by " + std::to_string(e.max) + ", allowed " + std::to_string(allowed);
+  if (!(e.max <= allowed))
+    return "off by " + std::to_string(e.max) + ", allowed " + std::to_string(allowed);
   return e.lse_max <= 0.05 ? "" : "LSE off by " + std::to_string(e.lse_max);
 }
 
@@ -65,7 +70,8 @@ TEST_SUITE("gen/ladder") {
       const test::Assembled a = test::assemble(emit_ladder(c).text);
       CAPTURE(c.name());
       CHECK(a.ok);
-      // FA-2 lives at 255 registers as the original does: some row statistics leave them once a trip.
+      // FA-2 lives at 255 registers as the original does: some row statistics leave them once a
+      // trip.
       CHECK(a.spill_bytes <= (c.rung == Rung::fa2 ? 256 : 0));
       CHECK(a.log.find("warning") == std::string::npos);
     }
@@ -81,7 +87,8 @@ TEST_SUITE("gen/ladder") {
 
   TEST_CASE("standard attention in three kernels equals float64 but for the rounding of S") {
     CHECK(failure_of(Rung::unfused_scores, problem(128, Mask::full, 140, 203, 2, 1), 0) == "");
-    CHECK(failure_of(Rung::unfused_scores, problem(64, Mask::causal, 130, 150, 1, 1, DataType::f16), 1) == "");
+    CHECK(failure_of(Rung::unfused_scores, problem(64, Mask::causal, 130, 150, 1, 1, DataType::f16),
+                     1) == "");
     CHECK(failure_of(Rung::unfused_scores, problem(128, Mask::causal, 70, 40, 1, 1), 2) == "");
   }
 

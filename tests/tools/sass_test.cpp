@@ -1,12 +1,13 @@
-// The reader of machine code: control bits against encodings read by hand, loops, PTX lines, what ptxas moved.
-// The fixture text is what nvdisasm prints; the last case asks the programs themselves where they are found.
-// Next: tools/flashptx/sass.h.
+// The reader of machine code: control bits against encodings read by hand, loops, PTX lines, what
+// ptxas moved. The fixture text is what nvdisasm prints; the last case asks the programs themselves
+// where they are found. Next: tools/flashptx/sass.h.
+#include "tools/flashptx/sass.h"
+
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/support.h"
-#include "tools/flashptx/sass.h"
 
 using namespace flashptx::sass;
 
@@ -21,19 +22,24 @@ std::string row(int address, const std::string& text, const char* low, const cha
 std::string plain(int address, const std::string& text) {
   return row(address, text, "0x0000000000007918", "0x000fc00000000000");
 }
-std::string line(int n) { return "\t//## File \".nv_debug_ptx_txt\", line " + std::to_string(n) + "\n"; }
+std::string line(int n) {
+  return "\t//## File \".nv_debug_ptx_txt\", line " + std::to_string(n) + "\n";
+}
 
-// A kernel with one loop: wgmma, an exp under it, the wait, an exp behind it that stood before it in the PTX; and an
-// mbarrier wait whose second try lies behind the code and jumps back into the loop.
+// A kernel with one loop: wgmma, an exp under it, the wait, an exp behind it that stood before it
+// in the PTX; and an mbarrier wait whose second try lies behind the code and jumps back into the
+// loop.
 std::string fixture() {
-  return "\t.section\t.text.k,\"ax\",@progbits\nk:\n" + line(1) + plain(0x00, "MOV R1, R2") + ".L_x_1:\n" + line(3) +
-         plain(0x10, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R3") + plain(0x20, "@!P0 BRA `(.L_x_2)") + ".L_x_3:\n" + line(6) +
+  return "\t.section\t.text.k,\"ax\",@progbits\nk:\n" + line(1) + plain(0x00, "MOV R1, R2") +
+         ".L_x_1:\n" + line(3) + plain(0x10, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R3") +
+         plain(0x20, "@!P0 BRA `(.L_x_2)") + ".L_x_3:\n" + line(6) +
          plain(0x30, "HGMMA.64x32x16.F32.BF16 R56, gdesc[UR8], RZ, !UPT") + line(7) +
-         plain(0x40, "HGMMA.64x32x16.F32.BF16 R56, gdesc[UR8], R56, gsb0") + line(8) + plain(0x50, "MUFU.EX2 R4, R5") + line(10) +
-         plain(0x60, "WARPGROUP.DEPBAR.LE gsb0, 0x0") + line(9) + plain(0x70, "MUFU.EX2 R6, R7") + line(11) +
-         plain(0x80, "@P1 BRA `(.L_x_1)") + line(12) + plain(0x90, "EXIT") + ".L_x_2:\n" + line(3) +
-         plain(0xa0, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ], R2") + plain(0xb0, "@!P0 BRA `(.L_x_2)") +
-         plain(0xc0, "BRA `(.L_x_3)");
+         plain(0x40, "HGMMA.64x32x16.F32.BF16 R56, gdesc[UR8], R56, gsb0") + line(8) +
+         plain(0x50, "MUFU.EX2 R4, R5") + line(10) + plain(0x60, "WARPGROUP.DEPBAR.LE gsb0, 0x0") +
+         line(9) + plain(0x70, "MUFU.EX2 R6, R7") + line(11) + plain(0x80, "@P1 BRA `(.L_x_1)") +
+         line(12) + plain(0x90, "EXIT") + ".L_x_2:\n" + line(3) +
+         plain(0xa0, "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ], R2") +
+         plain(0xb0, "@!P0 BRA `(.L_x_2)") + plain(0xc0, "BRA `(.L_x_3)");
 }
 
 const char* fixture_ptx =
@@ -60,17 +66,20 @@ TEST_SUITE("tools/sass") {
     CHECK(plain_ldc.write_barrier == -1);
     CHECK(plain_ldc.read_barrier == -1);
     CHECK(plain_ldc.wait_mask == 0u);
-    const Control s2r = decode_control(0x000e2e0000002100);  // S2R R0, SR_TID.X: sets scoreboard 0 when done
+    const Control s2r =
+        decode_control(0x000e2e0000002100);  // S2R R0, SR_TID.X: sets scoreboard 0 when done
     CHECK(s2r.stall == 7);
     CHECK(s2r.write_barrier == 0);
-    const Control isetp = decode_control(0x001fc60003f05070);  // ISETP that reads R0: waits for scoreboard 0
+    const Control isetp =
+        decode_control(0x001fc60003f05070);  // ISETP that reads R0: waits for scoreboard 0
     CHECK(isetp.wait_mask == 1u);
     CHECK(isetp.stall == 3);
     const Control ulea = decode_control(0x002fc8000f8ec03f);  // waits for scoreboard 1, yields
     CHECK(ulea.wait_mask == 2u);
     CHECK(ulea.yield);
     CHECK(ulea.stall == 4);
-    CHECK(decode_control(0x180fe2000001080a).reuse == 0x6u);  // FFMA R58, R58, R15.reuse, -R10.reuse: slots 1 and 2
+    CHECK(decode_control(0x180fe2000001080a).reuse ==
+          0x6u);  // FFMA R58, R58, R15.reuse, -R10.reuse: slots 1 and 2
     CHECK(decode_control(std::uint64_t{3} << 49).read_barrier == 3);
   }
 
@@ -113,11 +122,15 @@ TEST_SUITE("tools/sass") {
 
   TEST_CASE("reads registers, spills and C75xx from the assembler's log") {
     const AssemblerFacts facts = parse_assembler_log(
-        "ptxas info    : (C7513) Potential Performance Loss: wgmma.mma_async instructions are serialized in the function 'k'\n"
-        "ptxas info    : Compiling entry function 'other' for 'sm_90a'\n    0 bytes stack frame, 9 bytes spill stores, 9 bytes spill loads\n"
+        "ptxas info    : (C7513) Potential Performance Loss: wgmma.mma_async instructions are "
+        "serialized in the function 'k'\n"
+        "ptxas info    : Compiling entry function 'other' for 'sm_90a'\n    0 bytes stack frame, 9 "
+        "bytes spill stores, 9 bytes spill loads\n"
         "ptxas info    : Used 11 registers\n"
-        "ptxas info    : Compiling entry function 'k' for 'sm_90a'\nptxas info    : Function properties for k\n"
-        "    8 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads\nptxas info    : Used 168 registers, used 16 barriers\n",
+        "ptxas info    : Compiling entry function 'k' for 'sm_90a'\nptxas info    : Function "
+        "properties for k\n"
+        "    8 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads\nptxas info    : "
+        "Used 168 registers, used 16 barriers\n",
         "k");
     CHECK(facts.registers == 168);
     CHECK(facts.spill_store_bytes == 16);
@@ -126,7 +139,9 @@ TEST_SUITE("tools/sass") {
     CHECK(facts.remarks.size() == 1);
   }
 
-  TEST_CASE("refuses text that is no disassembly") { CHECK_THROWS_AS(parse_disassembly("hello\n"), std::runtime_error); }
+  TEST_CASE("refuses text that is no disassembly") {
+    CHECK_THROWS_AS(parse_disassembly("hello\n"), std::runtime_error);
+  }
 
   TEST_CASE("JSON carries address, control bits, PTX line and step") {
     Function f = parse_disassembly(fixture()).at(0);
@@ -143,17 +158,21 @@ TEST_SUITE("tools/sass") {
     if (tools.ptxas.empty() || !tools.has_lines) FLASHPTX_SKIP(tools.how_to_get);
     const std::string ptx =
         ".version 8.0\n.target sm_90a\n.address_size 64\n"
-        ".visible .entry k(.param .u64 out, .param .u32 n)\n{\n.reg .f32 %x;\n.reg .u32 %i, %n;\n.reg .u64 %o;\n.reg .pred %p;\n"
+        ".visible .entry k(.param .u64 out, .param .u32 n)\n{\n.reg .f32 %x;\n.reg .u32 %i, "
+        "%n;\n.reg .u64 %o;\n.reg .pred %p;\n"
         "ld.param.u64 %o, [out];\nld.param.u32 %n, [n];\nmov.u32 %i, 0;\nmov.f32 %x, 0f3F000000;\n"
-        "// == chain\n$AGAIN:\nex2.approx.ftz.f32 %x, %x;\nex2.approx.ftz.f32 %x, %x;\nex2.approx.ftz.f32 %x, %x;\nex2.approx.ftz.f32 %x, %x;\n"
-        "add.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n.pragma \"nounroll\";\n@%p bra $AGAIN;\nst.global.f32 [%o], %x;\nret;\n}\n";
+        "// == chain\n$AGAIN:\nex2.approx.ftz.f32 %x, %x;\nex2.approx.ftz.f32 %x, "
+        "%x;\nex2.approx.ftz.f32 %x, %x;\nex2.approx.ftz.f32 %x, %x;\n"
+        "add.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n.pragma \"nounroll\";\n@%p bra "
+        "$AGAIN;\nst.global.f32 [%o], %x;\nret;\n}\n";
     const Assembled a = assemble(tools, ptx);
     Function f = parse_disassembly(a.disassembly).at(0);
     const Report r = analyse(f, read_ptx(ptx), parse_assembler_log(a.log, "k"));
     CHECK(r.facts.registers > 0);
     REQUIRE(r.loops.size() >= 1);
     bool found = false;
-    for (const LoopReport& l : r.loops) found |= l.loop.name == "$AGAIN" && l.mufu >= 4 && l.mufu % 4 == 0;
+    for (const LoopReport& l : r.loops)
+      found |= l.loop.name == "$AGAIN" && l.mufu >= 4 && l.mufu % 4 == 0;
     CHECK(found);
   }
 }

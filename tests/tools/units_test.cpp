@@ -1,12 +1,13 @@
-// The micro-kernels: their template language, their machine code (does the loop hold what it claims to measure?), their checks.
-// Next: tools/flashptx/units.h.
+// The micro-kernels: their template language, their machine code (does the loop hold what it claims
+// to measure?), their checks. Next: tools/flashptx/units.h.
+#include "tools/flashptx/units.h"
+
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tests/support.h"
 #include "tools/flashptx/sass.h"
-#include "tools/flashptx/units.h"
 
 using namespace flashptx;
 using namespace flashptx::units;
@@ -15,13 +16,16 @@ namespace {
 
 // All kernels as one module, so that assembler and disassembler start once.
 std::string one_module(const std::vector<std::string>& texts) {
-  std::string all = ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared_memory[];\n";
+  std::string all =
+      ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 "
+      "shared_memory[];\n";
   for (const std::string& t : texts) all += t.substr(t.find(".visible"));
   return all;
 }
 
 // How many instructions of the timed loop begin with `opcode`; -1 without a loop.
-int count_in_loop(const sass::Function& f, const sass::Report& r, const std::string& label, const std::string& opcode) {
+int count_in_loop(const sass::Function& f, const sass::Report& r, const std::string& label,
+                  const std::string& opcode) {
   for (const sass::LoopReport& l : r.loops) {
     if (l.loop.name != label) continue;
     int n = 0;
@@ -45,7 +49,8 @@ TEST_SUITE("tools/units") {
     CHECK(expand("%r<4> <N> <N/2 + 1> %d<<N/2>>", v) == "%r<4> 8 5 %d<4>\n");
     CHECK(expand("{<list %d N/4>}", v) == "{%d0, %d1}\n");
     CHECK(expand("//: repeat i 2\n<op> %y<(i + 1)%2>\n//: end", v) == "add %x0 %y1\nadd %x1 %y0\n");
-    CHECK(expand("//: if yes\na\n//: end\n//: if !yes\nb\n//: end\n//: if no\nc\n//: end", v) == "a\n");
+    CHECK(expand("//: if yes\na\n//: end\n//: if !yes\nb\n//: end\n//: if no\nc\n//: end", v) ==
+          "a\n");
     CHECK(expand("//: repeat i 0\na\n//: end\nb", v) == "b\n");
     CHECK(expand("//: if no\n//: repeat j unknown\n//: end\n//: end", v) == "");
     CHECK_THROWS_AS(expand("//: repeat i 2\na", v), std::runtime_error);
@@ -68,24 +73,43 @@ TEST_SUITE("tools/units") {
   TEST_CASE("the timed loops hold exactly the instructions that the rates count") {
     const sass::Tools tools = sass::find_tools();
     if (tools.ptxas.empty() || !tools.has_lines) FLASHPTX_SKIP(tools.how_to_get);
-    const struct { std::string name; const char* opcode; int count; } rows[] = {
-        {"ex2_f32", "MUFU", 256}, {"ex2_f16x2", "MUFU", 512}, {"rcp_f32", "MUFU.RCP", 256}, {"ffma", "FFMA", 256},
-        {"fmnmx", "FMNMX", 256}, {"imad", "IMAD", 256}, {"shfl_bfly", "SHFL", 256}, {"cvt_e4m3x2_f32", "F2FP", 512},
-        {"shared_ldmatrix", "LDSM", 16}, {"shared_st_v4", "STS", 16}, {"wgmma_bf16_ss_n64_wg1", "HGMMA", 16},
-        {"wgmma_e4m3_rs_n128_wg1", "QGMMA", 16}, {"mma_sync_f16_warps4", "HMMA", 64}, {"named_barrier_128", "BAR.SYNC", 16},
-        {"beside_f16_ex2", "MUFU", 64}, {"beside_e4m3_softmax_max", "MUFU", 64}, {"beside_f16_ldmatrix", "LDSM", 64}};
+    const struct {
+      std::string name;
+      const char* opcode;
+      int count;
+    } rows[] = {{"ex2_f32", "MUFU", 256},
+                {"ex2_f16x2", "MUFU", 512},
+                {"rcp_f32", "MUFU.RCP", 256},
+                {"ffma", "FFMA", 256},
+                {"fmnmx", "FMNMX", 256},
+                {"imad", "IMAD", 256},
+                {"shfl_bfly", "SHFL", 256},
+                {"cvt_e4m3x2_f32", "F2FP", 512},
+                {"shared_ldmatrix", "LDSM", 16},
+                {"shared_st_v4", "STS", 16},
+                {"wgmma_bf16_ss_n64_wg1", "HGMMA", 16},
+                {"wgmma_e4m3_rs_n128_wg1", "QGMMA", 16},
+                {"mma_sync_f16_warps4", "HMMA", 64},
+                {"named_barrier_128", "BAR.SYNC", 16},
+                {"beside_f16_ex2", "MUFU", 64},
+                {"beside_e4m3_softmax_max", "MUFU", 64},
+                {"beside_f16_ldmatrix", "LDSM", 64}};
     std::vector<Unit> units = all_units();
     for (const Unit& u : beside_units()) units.push_back(u);
     std::vector<std::string> texts;
-    for (const auto& row : rows) texts.push_back(unit_text(unit_named(units, row.name), unit_folders()));
+    for (const auto& row : rows)
+      texts.push_back(unit_text(unit_named(units, row.name), unit_folders()));
     const std::string module = one_module(texts);
     const sass::Assembled a = sass::assemble(tools, module);
     std::vector<sass::Function> functions = sass::parse_disassembly(a.disassembly);
     for (const auto& row : rows) {
       CAPTURE(row.name);
-      const auto f = std::find_if(functions.begin(), functions.end(), [&](const sass::Function& g) { return g.name == "unit_" + row.name; });
+      const auto f = std::find_if(functions.begin(), functions.end(), [&](const sass::Function& g) {
+        return g.name == "unit_" + row.name;
+      });
       REQUIRE(f != functions.end());
-      const sass::Report r = sass::analyse(*f, sass::read_ptx(module), sass::parse_assembler_log(a.log, f->name));
+      const sass::Report r =
+          sass::analyse(*f, sass::read_ptx(module), sass::parse_assembler_log(a.log, f->name));
       const bool beside = row.name.rfind("beside", 0) == 0;
       const int n = count_in_loop(*f, r, beside ? "$WORK_TRIP" : "$TRIP", row.opcode);
       CHECK(n >= row.count);
@@ -109,7 +133,8 @@ TEST_SUITE("tools/units") {
       CHECK(r.checked);
       CHECK_FALSE(r.timed);
     }
-    for (const Unit& u : beside_units()) CHECK(run_beside(*device, u, unit_folders(), 1).error == "");
+    for (const Unit& u : beside_units())
+      CHECK(run_beside(*device, u, unit_folders(), 1).error == "");
   }
 
   TEST_CASE("a check refuses memory that the kernel never wrote") {
@@ -137,7 +162,8 @@ TEST_SUITE("tools/units") {
     f.results.push_back(r);
     const auto j = nlohmann::json::parse(json_text(f));
     CHECK(j["benchmarks"][0]["states"][0]["is_skipped"] == true);
-    CHECK(j["benchmarks"][0]["states"][0]["skip_reason"] == "timing needs a GPU; the result was checked");
+    CHECK(j["benchmarks"][0]["states"][0]["skip_reason"] ==
+          "timing needs a GPU; the result was checked");
     CHECK(j["meta"]["version"]["json"]["major"] == 1);
   }
 }

@@ -32,24 +32,31 @@ class Rungs {
   Rungs(const Rungs&) = delete;
   Rungs& operator=(const Rungs&) = delete;
 
-  Status allocate(const std::string& name, std::size_t bytes) { return device_.allocate(bytes, &arguments_.pointers[name]); }
+  Status allocate(const std::string& name, std::size_t bytes) {
+    return device_.allocate(bytes, &arguments_.pointers[name]);
+  }
   Status upload(const std::string& name, const std::vector<std::uint8_t>& bytes) {
     if (Status s = allocate(name, bytes.size()); !s.ok()) return s;
     return device_.copy_to_device(arguments_.pointers[name], bytes.data(), bytes.size());
   }
-  Status download(const std::string& name, void* to, std::size_t bytes) { return device_.copy_from_device(to, arguments_.pointers[name], bytes); }
+  Status download(const std::string& name, void* to, std::size_t bytes) {
+    return device_.copy_from_device(to, arguments_.pointers[name], bytes);
+  }
   Status load(const LadderConfig& config) {
     const EmittedKernel emitted = emit_ladder(config);
     Stage stage;
     stage.config = config;
     stage.facts = emitted.facts;
-    const Status s = device_.load(emitted.text, config.name(), emitted.facts.shared_bytes, &stage.kernel);
+    const Status s =
+        device_.load(emitted.text, config.name(), emitted.facts.shared_bytes, &stage.kernel);
     if (s.ok()) stages_.push_back(stage);
     return s;
   }
   void set_sizes() {
-    arguments_.sizes = {{"seqlen_q", static_cast<std::uint32_t>(p_.seqlen_q)}, {"seqlen_k", static_cast<std::uint32_t>(p_.seqlen_k)},
-                        {"heads_q", static_cast<std::uint32_t>(p_.heads_q)}, {"heads_kv", static_cast<std::uint32_t>(p_.heads_kv)}};
+    arguments_.sizes = {{"seqlen_q", static_cast<std::uint32_t>(p_.seqlen_q)},
+                        {"seqlen_k", static_cast<std::uint32_t>(p_.seqlen_k)},
+                        {"heads_q", static_cast<std::uint32_t>(p_.heads_q)},
+                        {"heads_kv", static_cast<std::uint32_t>(p_.heads_kv)}};
     arguments_.scale_log2 = static_cast<float>(p_.scale / std::log(2.0));
   }
   Status launch() {
@@ -60,7 +67,8 @@ class Rungs {
       dims.shared_bytes = s.facts.shared_bytes;
       std::vector<void*> params;
       for (const ParamFact& f : s.facts.params) params.push_back(arguments_.of(f.name));
-      const Status status = device_.launch(s.kernel, dims, params.data(), static_cast<int>(params.size()), nullptr);
+      const Status status =
+          device_.launch(s.kernel, dims, params.data(), static_cast<int>(params.size()), nullptr);
       if (!status.ok()) return status;
     }
     return {};
@@ -74,13 +82,24 @@ class Rungs {
   };
   // The formulas of LaunchFacts::grid.
   bool grid_of(const LadderConfig& c, LaunchDims* d) const {
-    const auto tiles = [](std::int64_t n, int tile) { return static_cast<std::uint32_t>((n + tile - 1) / tile); };
-    const std::uint32_t q_tiles = tiles(p_.seqlen_q, c.tile_q()), matrices = static_cast<std::uint32_t>(p_.batch * p_.heads_q);
+    const auto tiles = [](std::int64_t n, int tile) {
+      return static_cast<std::uint32_t>((n + tile - 1) / tile);
+    };
+    const std::uint32_t q_tiles = tiles(p_.seqlen_q, c.tile_q()),
+                        matrices = static_cast<std::uint32_t>(p_.batch * p_.heads_q);
     switch (c.rung) {
-      case Rung::unfused_scores: d->grid[0] = tiles(p_.seqlen_k, c.tile_kv()), d->grid[1] = q_tiles, d->grid[2] = matrices; break;
-      case Rung::unfused_softmax: d->grid[0] = static_cast<std::uint32_t>(p_.seqlen_q), d->grid[1] = matrices; break;
-      case Rung::unfused_output: d->grid[0] = q_tiles, d->grid[1] = matrices; break;
-      default: d->grid[0] = q_tiles, d->grid[1] = static_cast<std::uint32_t>(p_.heads_q), d->grid[2] = static_cast<std::uint32_t>(p_.batch);
+      case Rung::unfused_scores:
+        d->grid[0] = tiles(p_.seqlen_k, c.tile_kv()), d->grid[1] = q_tiles, d->grid[2] = matrices;
+        break;
+      case Rung::unfused_softmax:
+        d->grid[0] = static_cast<std::uint32_t>(p_.seqlen_q), d->grid[1] = matrices;
+        break;
+      case Rung::unfused_output:
+        d->grid[0] = q_tiles, d->grid[1] = matrices;
+        break;
+      default:
+        d->grid[0] = q_tiles, d->grid[1] = static_cast<std::uint32_t>(p_.heads_q),
+        d->grid[2] = static_cast<std::uint32_t>(p_.batch);
     }
     return d->grid[0] > 0 && d->grid[1] > 0 && d->grid[2] > 0;
   }
@@ -95,15 +114,20 @@ class Rungs {
 
 std::vector<LadderConfig> kernels_of_rung(Rung rung, DataType dtype, int head_dim, Mask mask) {
   if (rung == Rung::fa1 || rung == Rung::fa2) return {{rung, dtype, head_dim, mask}};
-  return {{Rung::unfused_scores, dtype, head_dim, mask}, {Rung::unfused_softmax, dtype, head_dim, mask}, {Rung::unfused_output, dtype, head_dim, mask}};
+  return {{Rung::unfused_scores, dtype, head_dim, mask},
+          {Rung::unfused_softmax, dtype, head_dim, mask},
+          {Rung::unfused_output, dtype, head_dim, mask}};
 }
 
-Status run_rung(Device& device, Rung rung, const reference::Tensors& tensors, int repeats, LadderResult* out) {
+Status run_rung(Device& device, Rung rung, const reference::Tensors& tensors, int repeats,
+                LadderResult* out) {
   const reference::Problem& p = tensors.problem;
-  const auto rows = static_cast<std::size_t>(p.batch * p.seqlen_q * p.heads_q), elements = rows * static_cast<std::size_t>(p.head_dim);
+  const auto rows = static_cast<std::size_t>(p.batch * p.seqlen_q * p.heads_q),
+             elements = rows * static_cast<std::size_t>(p.head_dim);
   Rungs r(device, p);
   r.set_sizes();
-  for (Status s : {r.upload("q", tensors.q), r.upload("k", tensors.k), r.upload("v", tensors.v), r.allocate("o", 2 * elements), r.allocate("lse", 4 * rows)})
+  for (Status s : {r.upload("q", tensors.q), r.upload("k", tensors.k), r.upload("v", tensors.v),
+                   r.allocate("o", 2 * elements), r.allocate("lse", 4 * rows)})
     if (!s.ok()) return s;
   const std::vector<LadderConfig> kernels = kernels_of_rung(rung, p.dtype, p.head_dim, p.mask);
   if (kernels.size() > 1) {
@@ -119,8 +143,11 @@ Status run_rung(Device& device, Rung rung, const reference::Tensors& tensors, in
   if (Status s = r.download("o", o16.data(), 2 * elements); !s.ok()) return s;
   if (Status s = r.download("lse", out->lse.data(), 4 * rows); !s.ok()) return s;
   out->o.resize(elements);
-  for (std::size_t i = 0; i < elements; ++i) out->o[i] = static_cast<float>(reference::decode(p.dtype, o16[i]));
-  return repeats > 0 ? device.time([&] { return r.launch(); }, 5, repeats, nullptr, &out->milliseconds) : Status{};
+  for (std::size_t i = 0; i < elements; ++i)
+    out->o[i] = static_cast<float>(reference::decode(p.dtype, o16[i]));
+  return repeats > 0
+             ? device.time([&] { return r.launch(); }, 5, repeats, nullptr, &out->milliseconds)
+             : Status{};
 }
 
 }  // namespace flashptx

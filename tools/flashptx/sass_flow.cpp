@@ -1,10 +1,10 @@
-// Loops of a function: basic blocks, dominators, natural loops. An mbarrier wait has a slow path out of line that
-// jumps backwards; dominators tell it from a real loop, which addresses alone do not.
-// Next: sass_report.cpp.
-#include "tools/flashptx/sass.h"
-
+// Loops of a function: basic blocks, dominators, natural loops. An mbarrier wait has a slow path
+// out of line that jumps backwards; dominators tell it from a real loop, which addresses alone do
+// not. Next: sass_report.cpp.
 #include <algorithm>
 #include <set>
+
+#include "tools/flashptx/sass.h"
 
 namespace flashptx::sass {
 
@@ -18,8 +18,9 @@ struct Block {
 bool is(const Instruction& i, const char* opcode) { return i.opcode.rfind(opcode, 0) == 0; }
 
 bool conditional(const Instruction& i) {
-  return !i.predicate.empty() || i.operands.find("P") == 0 || i.operands.find("!P") == 0 || is(i, "BRA.DIV") ||
-         is(i, "BRA.CONV") || i.operands.find("UP") == 0 || i.operands.find("!UP") == 0;
+  return !i.predicate.empty() || i.operands.find("P") == 0 || i.operands.find("!P") == 0 ||
+         is(i, "BRA.DIV") || is(i, "BRA.CONV") || i.operands.find("UP") == 0 ||
+         i.operands.find("!UP") == 0;
 }
 
 bool ends_block(const Instruction& i) {
@@ -48,13 +49,15 @@ std::vector<Block> blocks_of(const Function& f) {
       blocks[to].previous.push_back(b);
     };
     if (end.target >= 0) edge(block_of[end.target]);
-    const bool falls = !(is(end, "BRA") || is(end, "EXIT") || is(end, "RET") || is(end, "BRX")) || conditional(end);
+    const bool falls = !(is(end, "BRA") || is(end, "EXIT") || is(end, "RET") || is(end, "BRX")) ||
+                       conditional(end);
     if (falls && b + 1 < static_cast<int>(blocks.size())) edge(b + 1);
   }
   return blocks;
 }
 
-// dominators[b] = blocks that every path from the entry to b passes (plain iteration: kernels have few blocks)
+// dominators[b] = blocks that every path from the entry to b passes (plain iteration: kernels have
+// few blocks)
 std::vector<std::set<int>> dominators_of(const std::vector<Block>& blocks) {
   std::set<int> all;
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b) all.insert(b);
@@ -67,7 +70,8 @@ std::vector<std::set<int>> dominators_of(const std::vector<Block>& blocks) {
       std::set<int> meet = dom[blocks[b].previous[0]];
       for (int p : blocks[b].previous) {
         std::set<int> both;
-        std::set_intersection(meet.begin(), meet.end(), dom[p].begin(), dom[p].end(), std::inserter(both, both.end()));
+        std::set_intersection(meet.begin(), meet.end(), dom[p].begin(), dom[p].end(),
+                              std::inserter(both, both.end()));
         meet = both;
       }
       meet.insert(b);
@@ -97,7 +101,9 @@ bool only_waits(const Function& f, const std::vector<int>& body) {
     const Kind k = f.code[i].kind;
     if (k == Kind::mbarrier || is(f.code[i], "USETMAXREG")) asks = true;
     else if (is(f.code[i], "NOP")) continue;
-    else if (k != Kind::branch && k != Kind::move && k != Kind::integer && k != Kind::uniform && k != Kind::vote) return false;
+    else if (k != Kind::branch && k != Kind::move && k != Kind::integer && k != Kind::uniform &&
+             k != Kind::vote)
+      return false;
   }
   return asks && body.size() < 24;
 }
@@ -111,7 +117,8 @@ std::vector<Loop> find_loops(const Function& f) {
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
     if (b != 0 && blocks[b].previous.empty()) continue;
     for (int to : blocks[b].next) {
-      if (!dom[b].count(to) || (to == b && f.code[blocks[b].last].target == blocks[b].last)) continue;
+      if (!dom[b].count(to) || (to == b && f.code[blocks[b].last].target == blocks[b].last))
+        continue;
       auto& entry = by_head.try_emplace(to, std::set<int>{}, b).first->second;
       const std::set<int> body = natural_loop(blocks, to, b);
       entry.first.insert(body.begin(), body.end());
@@ -131,8 +138,10 @@ std::vector<Loop> find_loops(const Function& f) {
   }
   for (std::size_t i = 0; i < loops.size(); ++i)
     for (std::size_t j = 0; j < loops.size(); ++j) {
-      const bool inside = i != j && std::includes(loops[j].body.begin(), loops[j].body.end(), loops[i].body.begin(), loops[i].body.end());
-      if (inside && (loops[i].parent < 0 || loops[j].body.size() < loops[loops[i].parent].body.size()))
+      const bool inside = i != j && std::includes(loops[j].body.begin(), loops[j].body.end(),
+                                                  loops[i].body.begin(), loops[i].body.end());
+      if (inside &&
+          (loops[i].parent < 0 || loops[j].body.size() < loops[loops[i].parent].body.size()))
         loops[i].parent = static_cast<int>(j);
     }
   return loops;

@@ -1,11 +1,11 @@
-// Disassembly text -> instructions. The control bits come from the encodings in the comments, because no
-// disassembler prints them; the layout is the one published for Volta (Jia et al., arXiv 1804.06826, section 2.1).
-// Next: sass_flow.cpp.
-#include "tools/flashptx/sass.h"
-
+// Disassembly text -> instructions. The control bits come from the encodings in the comments,
+// because no disassembler prints them; the layout is the one published for Volta (Jia et al., arXiv
+// 1804.06826, section 2.1). Next: sass_flow.cpp.
 #include <cctype>
 #include <sstream>
 #include <stdexcept>
+
+#include "tools/flashptx/sass.h"
 
 namespace flashptx::sass {
 
@@ -56,10 +56,12 @@ bool parse_instruction(const std::string& line, Instruction* out) {
 }
 
 // Index of the instruction that a branch leads to, by label or by address; -1 for an indirect one.
-int branch_target(const Instruction& i, const Function& f, const std::map<std::string, int>& labels) {
+int branch_target(const Instruction& i, const Function& f,
+                  const std::map<std::string, int>& labels) {
   const auto quote = i.operands.find("`(");
   if (quote != std::string::npos) {
-    const auto it = labels.find(i.operands.substr(quote + 2, i.operands.find(')', quote) - quote - 2));
+    const auto it =
+        labels.find(i.operands.substr(quote + 2, i.operands.find(')', quote) - quote - 2));
     return it == labels.end() ? -1 : it->second;
   }
   const auto hex = i.operands.rfind("0x");
@@ -103,45 +105,117 @@ std::string to_string(const Control& c) {
 
 const char* to_string(Kind k) {
   static const char* names[kind_count] = {
-      "wgmma",   "wgmma_fence", "wgmma_wait", "mma",      "mufu", "fma",    "fmnmx",  "half",  "convert", "integer", "move",
-      "shuffle", "vote",        "uniform",    "barrier",  "mbarrier", "tma", "shared", "global", "local", "branch",  "other"};
+      "wgmma",   "wgmma_fence", "wgmma_wait", "mma",     "mufu",   "fma",     "fmnmx",   "half",
+      "convert", "integer",     "move",       "shuffle", "vote",   "uniform", "barrier", "mbarrier",
+      "tma",     "shared",      "global",     "local",   "branch", "other"};
   return names[static_cast<int>(k)];
 }
 
 Kind classify(const std::string& opcode) {
-  static const struct { const char* prefix; Kind kind; } table[] = {
-      {"HGMMA", Kind::wgmma}, {"QGMMA", Kind::wgmma}, {"IGMMA", Kind::wgmma}, {"BGMMA", Kind::wgmma},
-      {"WARPGROUP.DEPBAR", Kind::wgmma_wait}, {"WARPGROUP", Kind::wgmma_fence},
-      {"HMMA", Kind::mma}, {"QMMA", Kind::mma}, {"IMMA", Kind::mma},
+  static const struct {
+    const char* prefix;
+    Kind kind;
+  } table[] = {
+      {"HGMMA", Kind::wgmma},
+      {"QGMMA", Kind::wgmma},
+      {"IGMMA", Kind::wgmma},
+      {"BGMMA", Kind::wgmma},
+      {"WARPGROUP.DEPBAR", Kind::wgmma_wait},
+      {"WARPGROUP", Kind::wgmma_fence},
+      {"HMMA", Kind::mma},
+      {"QMMA", Kind::mma},
+      {"IMMA", Kind::mma},
       {"MUFU", Kind::mufu},
-      {"FFMA", Kind::fma}, {"FMUL", Kind::fma}, {"FADD", Kind::fma}, {"FSWZADD", Kind::fma},
+      {"FFMA", Kind::fma},
+      {"FMUL", Kind::fma},
+      {"FADD", Kind::fma},
+      {"FSWZADD", Kind::fma},
       {"FMNMX", Kind::fmnmx},
-      {"HFMA2", Kind::half}, {"HADD2", Kind::half}, {"HMUL2", Kind::half}, {"HMNMX2", Kind::half},
-      {"HSETP2", Kind::half}, {"HSET2", Kind::half},
-      {"F2FP", Kind::convert}, {"F2F", Kind::convert}, {"F2I", Kind::convert}, {"I2F", Kind::convert},
-      {"FRND", Kind::convert}, {"I2FP", Kind::convert}, {"F2IP", Kind::convert},
+      {"HFMA2", Kind::half},
+      {"HADD2", Kind::half},
+      {"HMUL2", Kind::half},
+      {"HMNMX2", Kind::half},
+      {"HSETP2", Kind::half},
+      {"HSET2", Kind::half},
+      {"F2FP", Kind::convert},
+      {"F2F", Kind::convert},
+      {"F2I", Kind::convert},
+      {"I2F", Kind::convert},
+      {"FRND", Kind::convert},
+      {"I2FP", Kind::convert},
+      {"F2IP", Kind::convert},
       {"SHFL", Kind::shuffle},
-      {"VOTEU", Kind::vote}, {"VOTE", Kind::vote}, {"ELECT", Kind::vote}, {"REDUX", Kind::vote},
-      {"UTMA", Kind::tma}, {"UBLKCP", Kind::tma}, {"UBLKRED", Kind::tma},
-      {"BAR", Kind::barrier}, {"WARPSYNC", Kind::barrier}, {"BSYNC", Kind::branch}, {"BSSY", Kind::branch},
+      {"VOTEU", Kind::vote},
+      {"VOTE", Kind::vote},
+      {"ELECT", Kind::vote},
+      {"REDUX", Kind::vote},
+      {"UTMA", Kind::tma},
+      {"UBLKCP", Kind::tma},
+      {"UBLKRED", Kind::tma},
+      {"BAR", Kind::barrier},
+      {"WARPSYNC", Kind::barrier},
+      {"BSYNC", Kind::branch},
+      {"BSSY", Kind::branch},
       {"UCGABAR", Kind::barrier},
-      {"SYNCS", Kind::mbarrier}, {"NANOSLEEP", Kind::mbarrier}, {"ARRIVES", Kind::mbarrier},
-      {"LDSM", Kind::shared}, {"STSM", Kind::shared}, {"LDS", Kind::shared}, {"STS", Kind::shared},
-      {"ATOMS", Kind::shared}, {"MOVM", Kind::shared},
-      {"LDGSTS", Kind::global}, {"LDGDEPBAR", Kind::global}, {"LDG", Kind::global}, {"STG", Kind::global},
-      {"ATOMG", Kind::global}, {"RED", Kind::global}, {"ATOM", Kind::global}, {"LD.", Kind::global},
-      {"ST.", Kind::global}, {"LDL", Kind::local}, {"STL", Kind::local},
-      {"BRA", Kind::branch}, {"EXIT", Kind::branch}, {"CALL", Kind::branch}, {"RET", Kind::branch},
-      {"BRX", Kind::branch}, {"JMP", Kind::branch}, {"BREAK", Kind::branch}, {"BMOV", Kind::branch},
-      {"MOV", Kind::move}, {"CS2R", Kind::move}, {"S2R", Kind::move}, {"LDC", Kind::move}, {"R2P", Kind::move},
-      {"P2R", Kind::move}, {"IMAD.MOV", Kind::move},
-      {"IMAD", Kind::integer}, {"IADD", Kind::integer}, {"LOP3", Kind::integer}, {"SHF", Kind::integer},
-      {"PRMT", Kind::integer}, {"ISETP", Kind::integer}, {"FSETP", Kind::integer}, {"FSEL", Kind::integer},
-      {"SEL", Kind::integer}, {"LEA", Kind::integer}, {"IMNMX", Kind::integer}, {"VIMNMX", Kind::integer},
-      {"PLOP3", Kind::integer}, {"POPC", Kind::integer}, {"FLO", Kind::integer}, {"SGXT", Kind::integer},
-      {"IABS", Kind::integer}, {"BREV", Kind::integer}, {"VIADD", Kind::integer}, {"SHL", Kind::integer},
-      {"R2UR", Kind::uniform}, {"S2UR", Kind::uniform},
-      {"USETMAXREG", Kind::other}, {"U", Kind::uniform},   // every other U... runs on the uniform datapath
+      {"SYNCS", Kind::mbarrier},
+      {"NANOSLEEP", Kind::mbarrier},
+      {"ARRIVES", Kind::mbarrier},
+      {"LDSM", Kind::shared},
+      {"STSM", Kind::shared},
+      {"LDS", Kind::shared},
+      {"STS", Kind::shared},
+      {"ATOMS", Kind::shared},
+      {"MOVM", Kind::shared},
+      {"LDGSTS", Kind::global},
+      {"LDGDEPBAR", Kind::global},
+      {"LDG", Kind::global},
+      {"STG", Kind::global},
+      {"ATOMG", Kind::global},
+      {"RED", Kind::global},
+      {"ATOM", Kind::global},
+      {"LD.", Kind::global},
+      {"ST.", Kind::global},
+      {"LDL", Kind::local},
+      {"STL", Kind::local},
+      {"BRA", Kind::branch},
+      {"EXIT", Kind::branch},
+      {"CALL", Kind::branch},
+      {"RET", Kind::branch},
+      {"BRX", Kind::branch},
+      {"JMP", Kind::branch},
+      {"BREAK", Kind::branch},
+      {"BMOV", Kind::branch},
+      {"MOV", Kind::move},
+      {"CS2R", Kind::move},
+      {"S2R", Kind::move},
+      {"LDC", Kind::move},
+      {"R2P", Kind::move},
+      {"P2R", Kind::move},
+      {"IMAD.MOV", Kind::move},
+      {"IMAD", Kind::integer},
+      {"IADD", Kind::integer},
+      {"LOP3", Kind::integer},
+      {"SHF", Kind::integer},
+      {"PRMT", Kind::integer},
+      {"ISETP", Kind::integer},
+      {"FSETP", Kind::integer},
+      {"FSEL", Kind::integer},
+      {"SEL", Kind::integer},
+      {"LEA", Kind::integer},
+      {"IMNMX", Kind::integer},
+      {"VIMNMX", Kind::integer},
+      {"PLOP3", Kind::integer},
+      {"POPC", Kind::integer},
+      {"FLO", Kind::integer},
+      {"SGXT", Kind::integer},
+      {"IABS", Kind::integer},
+      {"BREV", Kind::integer},
+      {"VIADD", Kind::integer},
+      {"SHL", Kind::integer},
+      {"R2UR", Kind::uniform},
+      {"S2UR", Kind::uniform},
+      {"USETMAXREG", Kind::other},
+      {"U", Kind::uniform},  // every other U... runs on the uniform datapath
   };
   for (const auto& row : table)
     if (starts_with(opcode, row.prefix)) return row.kind;
@@ -194,11 +268,12 @@ std::vector<Function> parse_disassembly(const std::string& text) {
 }
 
 std::string PtxText::line(int n) const {
-  return n >= 1 && n <= static_cast<int>(lines.size()) ? lines[static_cast<std::size_t>(n - 1)] : "";
+  return n >= 1 && n <= static_cast<int>(lines.size()) ? lines[static_cast<std::size_t>(n - 1)]
+                                                       : "";
 }
 
-// A section opens with a comment "// == name" (more = signs may follow) and lasts until the next one or
-// the brace that closes the entry.
+// A section opens with a comment "// == name" (more = signs may follow) and lasts until the next
+// one or the brace that closes the entry.
 PtxText read_ptx(const std::string& text) {
   PtxText p;
   std::istringstream in(text);

@@ -1,10 +1,10 @@
-// Findings: counts a loop, what lies between each wgmma and its wait, what ptxas moved, what it complained about.
-// Next: sass_print.cpp (how it is shown), sass_command.cpp.
-#include "tools/flashptx/sass.h"
-
+// Findings: counts a loop, what lies between each wgmma and its wait, what ptxas moved, what it
+// complained about. Next: sass_print.cpp (how it is shown), sass_command.cpp.
 #include <algorithm>
 #include <regex>
 #include <set>
+
+#include "tools/flashptx/sass.h"
 
 namespace flashptx::sass {
 
@@ -34,12 +34,16 @@ std::string shape_of_ptx(const std::string& line) {
 
 std::string event_of(const Instruction& i) {
   switch (i.kind) {
-    case Kind::wgmma: return "wgmma " + shape_of_opcode(i.opcode);
-    case Kind::wgmma_wait: return "wait until <= " + std::to_string(wait_limit(i)) + " open";
-    case Kind::barrier: return i.opcode.rfind("BAR.ARV", 0) == 0 ? "bar.arrive" : "bar.sync";
+    case Kind::wgmma:
+      return "wgmma " + shape_of_opcode(i.opcode);
+    case Kind::wgmma_wait:
+      return "wait until <= " + std::to_string(wait_limit(i)) + " open";
+    case Kind::barrier:
+      return i.opcode.rfind("BAR.ARV", 0) == 0 ? "bar.arrive" : "bar.sync";
     case Kind::mbarrier:
       return contains(i.opcode, "PHASECHK") ? "mbarrier wait" : "mbarrier arrive";
-    default: return "";
+    default:
+      return "";
   }
 }
 
@@ -62,8 +66,9 @@ std::vector<Stretch> stretches_of(const Function& f, const Loop& l, int* open) {
     if (i.kind == Kind::wgmma) {
       // A run of wgmma with only descriptor arithmetic between them is one event.
       const Counts& c = out.back().counts;
-      const int between = std::max({c[static_cast<int>(Kind::mufu)], c[static_cast<int>(Kind::fma)], c[static_cast<int>(Kind::fmnmx)],
-                                    c[static_cast<int>(Kind::convert)]});
+      const int between =
+          std::max({c[static_cast<int>(Kind::mufu)], c[static_cast<int>(Kind::fma)],
+                    c[static_cast<int>(Kind::fmnmx)], c[static_cast<int>(Kind::convert)]});
       const bool same = repeat > 0 && between == 0 && out.back().event.rfind(event, 0) == 0;
       if (same) {
         out.back().event = event + " x" + std::to_string(++repeat);
@@ -111,7 +116,9 @@ std::string loop_name(const Function& f, const Loop& l, const PtxText& ptx) {
   for (auto it = l.body.rbegin(); it != l.body.rend(); ++it) {
     const Instruction& i = f.code[*it];
     const std::string line = ptx.line(i.ptx_line);
-    if (i.target == l.head && std::regex_search(line, m, std::regex("\\bbra(\\.uni)?\\s+([$%\\w]+)"))) return m[2].str();
+    if (i.target == l.head &&
+        std::regex_search(line, m, std::regex("\\bbra(\\.uni)?\\s+([$%\\w]+)")))
+      return m[2].str();
   }
   const int line = f.code[l.head].ptx_line;
   return line ? "line " + std::to_string(line) : "at " + std::to_string(f.code[l.head].address);
@@ -130,7 +137,7 @@ LoopReport report_loop(const Function& f, const Loop& l, const PtxText& ptx) {
     ++r.counts[static_cast<int>(f.code[n].kind)];
   }
   int open = 0;
-  stretches_of(f, l, &open);                   // first trip: finds what stays open over the back edge
+  stretches_of(f, l, &open);  // first trip: finds what stays open over the back edge
   r.stretches = stretches_of(f, l, &open);
   r.mufu = mufu_of(r.counts);
   for (const Stretch& s : r.stretches)
@@ -148,9 +155,10 @@ std::string at(const Instruction& i) {
 void warn_about_wgmma(const Function& f, const PtxText& ptx, std::vector<std::string>* warnings) {
   for (const Instruction& i : f.code) {
     const std::string line = ptx.line(i.ptx_line);
-    if (i.kind == Kind::wgmma && contains(line, "wgmma.mma_async") && !shape_of_opcode(i.opcode).empty() &&
-        shape_of_ptx(line) != shape_of_opcode(i.opcode))
-      warnings->push_back("wgmma shape not as asked at " + at(i) + ": " + shape_of_ptx(line) + " became " + i.opcode);
+    if (i.kind == Kind::wgmma && contains(line, "wgmma.mma_async") &&
+        !shape_of_opcode(i.opcode).empty() && shape_of_ptx(line) != shape_of_opcode(i.opcode))
+      warnings->push_back("wgmma shape not as asked at " + at(i) + ": " + shape_of_ptx(line) +
+                          " became " + i.opcode);
     if (i.kind == Kind::wgmma_wait && !line.empty() && !contains(line, "wgmma.wait_group"))
       warnings->push_back("ptxas inserted a wgmma wait at " + at(i));
   }
@@ -159,13 +167,16 @@ void warn_about_wgmma(const Function& f, const PtxText& ptx, std::vector<std::st
 void warn_about_loops(const Report& r, std::vector<std::string>* warnings) {
   for (const LoopReport& l : r.loops) {
     if (l.mufu_moved > 0)
-      warnings->push_back("loop " + l.loop.name + ": ptxas moved " + std::to_string(l.mufu_moved) + " of " +
-                          std::to_string(l.mufu) + " MUFU behind a wgmma wait that follows them in the PTX");
+      warnings->push_back("loop " + l.loop.name + ": ptxas moved " + std::to_string(l.mufu_moved) +
+                          " of " + std::to_string(l.mufu) +
+                          " MUFU behind a wgmma wait that follows them in the PTX");
     const bool innermost = std::none_of(r.loops.begin(), r.loops.end(), [&](const LoopReport& o) {
-      return o.loop.head != l.loop.head && std::binary_search(l.loop.body.begin(), l.loop.body.end(), o.loop.head);
+      return o.loop.head != l.loop.head &&
+             std::binary_search(l.loop.body.begin(), l.loop.body.end(), o.loop.head);
     });
     if (innermost && l.counts[static_cast<int>(Kind::local)] > 0)
-      warnings->push_back("loop " + l.loop.name + ": " + std::to_string(l.counts[static_cast<int>(Kind::local)]) +
+      warnings->push_back("loop " + l.loop.name + ": " +
+                          std::to_string(l.counts[static_cast<int>(Kind::local)]) +
                           " local-memory accesses a trip (spilled registers)");
   }
 }
@@ -177,20 +188,25 @@ AssemblerFacts parse_assembler_log(const std::string& log, const std::string& en
   std::smatch m;
   std::string rest = log, line;
   bool ours = false;
-  for (std::size_t at = 0; at < log.size(); at = log.find('\n', at) == std::string::npos ? log.size() : log.find('\n', at) + 1) {
+  for (std::size_t at = 0; at < log.size();
+       at = log.find('\n', at) == std::string::npos ? log.size() : log.find('\n', at) + 1) {
     line = log.substr(at, log.find('\n', at) - at);
-    if (std::regex_search(line, m, std::regex("Compiling entry function '([^']+)'"))) ours = m[1] == entry;
-    if (std::regex_search(line, m, std::regex("\\(C[0-9]{4}\\)|\\bC7[0-9]{3}\\b")) && (contains(line, entry.c_str()) || !contains(line, "'")))
+    if (std::regex_search(line, m, std::regex("Compiling entry function '([^']+)'")))
+      ours = m[1] == entry;
+    if (std::regex_search(line, m, std::regex("\\(C[0-9]{4}\\)|\\bC7[0-9]{3}\\b")) &&
+        (contains(line, entry.c_str()) || !contains(line, "'")))
       facts.remarks.push_back(line);
-    else if (contains(line, "warning") && !contains(line, "fatal"))
-      facts.remarks.push_back(line);
+    else if (contains(line, "warning") && !contains(line, "fatal")) facts.remarks.push_back(line);
     if (!ours) continue;
-    if (std::regex_search(line, m, std::regex("([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads"))) {
+    if (std::regex_search(line, m,
+                          std::regex("([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, "
+                                     "([0-9]+) bytes spill loads"))) {
       facts.stack_bytes = std::stoi(m[1]);
       facts.spill_store_bytes = std::stoi(m[2]);
       facts.spill_load_bytes = std::stoi(m[3]);
     }
-    if (std::regex_search(line, m, std::regex("Used ([0-9]+) registers"))) facts.registers = std::stoi(m[1]);
+    if (std::regex_search(line, m, std::regex("Used ([0-9]+) registers")))
+      facts.registers = std::stoi(m[1]);
   }
   return facts;
 }
@@ -213,8 +229,11 @@ Report analyse(Function& f, const PtxText& ptx, const AssemblerFacts& facts) {
   const bool asks = std::any_of(ptx.lines.begin(), ptx.lines.end(), [](const std::string& s) {
     return s.find("setmaxnreg") < s.find("//");
   });
-  const bool has = std::any_of(f.code.begin(), f.code.end(), [](const Instruction& i) { return i.opcode.rfind("USETMAXREG", 0) == 0; });
-  if (asks && !has) r.warnings.push_back("the PTX has setmaxnreg and the machine code has none: ptxas dropped it");
+  const bool has = std::any_of(f.code.begin(), f.code.end(), [](const Instruction& i) {
+    return i.opcode.rfind("USETMAXREG", 0) == 0;
+  });
+  if (asks && !has)
+    r.warnings.push_back("the PTX has setmaxnreg and the machine code has none: ptxas dropped it");
   warn_about_wgmma(f, ptx, &r.warnings);
   warn_about_loops(r, &r.warnings);
   return r;

@@ -1,7 +1,5 @@
-// Finds and runs ptxas and a disassembler. Both are optional: the tool says what is missing and where it is to be had.
-// Next: sass_command.cpp.
-#include "tools/flashptx/sass.h"
-
+// Finds and runs ptxas and a disassembler. Both are optional: the tool says what is missing and
+// where it is to be had. Next: sass_command.cpp.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -11,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+
+#include "tools/flashptx/sass.h"
 
 extern char** environ;
 
@@ -36,7 +36,7 @@ std::vector<std::string> search_path() {
   add_list("PATH", "");
   add_list("CUDA_HOME", "/bin");
   add_list("CUDA_PATH", "/bin");
-  dirs.push_back("/usr/local/cuda/bin");   // where NVIDIA's packages install
+  dirs.push_back("/usr/local/cuda/bin");         // where NVIDIA's packages install
   dirs.push_back("build/cuda/nvidia/cu13/bin");  // where tools/setup.sh puts NVIDIA's wheels
   return dirs;
 }
@@ -54,7 +54,8 @@ struct ScratchFolder {
   std::string path;
   ScratchFolder() {
     std::string pattern = (fs::temp_directory_path() / "flashptx-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string());
+    if (!mkdtemp(pattern.data()))
+      throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string());
     path = pattern;
   }
   ~ScratchFolder() {
@@ -71,10 +72,15 @@ Tools find_tools() {
   t.disassembler = find_program("nvdisasm");
   t.has_lines = !t.disassembler.empty();
   if (!t.has_lines) t.disassembler = find_program("cuobjdump");
-  if (t.ptxas.empty()) t.how_to_get = "ptxas not found in $PATH, $CUDA_HOME/bin or build/cuda: it comes with the CUDA toolkit (package cuda-nvcc). ";
+  if (t.ptxas.empty())
+    t.how_to_get =
+        "ptxas not found in $PATH, $CUDA_HOME/bin or build/cuda: it comes with the CUDA toolkit "
+        "(package cuda-nvcc). ";
   if (t.disassembler.empty())
-    t.how_to_get += "no nvdisasm or cuobjdump in $PATH, $CUDA_HOME/bin or build/cuda: install NVIDIA's package cuda-nvdisasm (or the "
-                    "wheel nvidia-cuda-nvdisasm) and put its folder into $PATH.";
+    t.how_to_get +=
+        "no nvdisasm or cuobjdump in $PATH, $CUDA_HOME/bin or build/cuda: install NVIDIA's package "
+        "cuda-nvdisasm (or the "
+        "wheel nvidia-cuda-nvdisasm) and put its folder into $PATH.";
   return t;
 }
 
@@ -94,7 +100,8 @@ int run_program(const std::vector<std::string>& argv, std::string* output) {
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   char buffer[65536];
-  for (ssize_t n; !failed && (n = read(ends[0], buffer, sizeof buffer)) > 0;) output->append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n; !failed && (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    output->append(buffer, static_cast<std::size_t>(n));
   close(ends[0]);
   if (failed) return -1;
   int status = 0;
@@ -104,11 +111,13 @@ int run_program(const std::vector<std::string>& argv, std::string* output) {
 
 std::string disassemble_file(const Tools& tools, const std::string& cubin_path) {
   std::string text;
-  const std::vector<std::string> argv = tools.has_lines
-      ? std::vector<std::string>{tools.disassembler, "-hex", "-gp", "-c", cubin_path}
-      : std::vector<std::string>{tools.disassembler, "-sass", cubin_path};
+  const std::vector<std::string> argv =
+      tools.has_lines
+          ? std::vector<std::string>{tools.disassembler, "-hex", "-gp", "-c", cubin_path}
+          : std::vector<std::string>{tools.disassembler, "-sass", cubin_path};
   if (tools.disassembler.empty() || run_program(argv, &text) != 0)
-    throw std::runtime_error(tools.disassembler.empty() ? tools.how_to_get : tools.disassembler + ": " + text);
+    throw std::runtime_error(tools.disassembler.empty() ? tools.how_to_get
+                                                        : tools.disassembler + ": " + text);
   return text;
 }
 
@@ -118,7 +127,8 @@ Assembled assemble(const Tools& tools, const std::string& ptx_text) {
   const std::string ptx = scratch.path + "/kernel.ptx", cubin = scratch.path + "/kernel.cubin";
   std::ofstream(ptx) << ptx_text;
   Assembled out;
-  if (run_program({tools.ptxas, "-arch=sm_90a", "-lineinfo", "-v", ptx, "-o", cubin}, &out.log) != 0)
+  if (run_program({tools.ptxas, "-arch=sm_90a", "-lineinfo", "-v", ptx, "-o", cubin}, &out.log) !=
+      0)
     throw std::runtime_error("ptxas: " + out.log);
   out.disassembly = disassemble_file(tools, cubin);
   return out;

@@ -58,7 +58,8 @@ void axes(Canvas& c, const LineChart& chart, const Scale& x, const Scale& y) {
   }
   c.line(x.from, y.from, x.to, y.from, ink, 1.2);
   c.text((x.from + x.to) / 2, y.from + 42, chart.x.label, {.size = 13, .anchor = Anchor::middle});
-  c.text(24, (y.from + y.to) / 2, chart.y.label, {.size = 13, .anchor = Anchor::middle, .vertical = true});
+  c.text(24, (y.from + y.to) / 2, chart.y.label,
+         {.size = 13, .anchor = Anchor::middle, .vertical = true});
 }
 
 // Rows of name with a sample of line and marker; returns their height.
@@ -103,7 +104,9 @@ std::string draw(const LineChart& chart) {
 
 std::string draw(const BarChart& chart) {
   constexpr double row = 24;
-  const double height = heading_height(chart.subtitle, chart.width) + (chart.reference_name.empty() ? 8 : 28) + row * static_cast<double>(chart.bars.size()) + 52;
+  const double height = heading_height(chart.subtitle, chart.width) +
+                        (chart.reference_name.empty() ? 8 : 28) +
+                        row * static_cast<double>(chart.bars.size()) + 52;
   Canvas c(chart.width, height);
   double top = heading(c, chart.title, chart.subtitle);
   double label_width = 40, most = 0;
@@ -129,9 +132,11 @@ std::string draw(const BarChart& chart) {
     const double y = top + row * static_cast<double>(i);
     c.text(left - 8, y + 16, b.label, {.size = 12.5, .anchor = Anchor::end});
     const std::string text = b.text.empty() ? short_number(b.value) : b.text;
-    c.tip_rect(left, y + 4, std::max(1.0, x(b.value) - left), row - 8, colour(b.colour), b.label + ": " + text);
+    c.tip_rect(left, y + 4, std::max(1.0, x(b.value) - left), row - 8, colour(b.colour),
+               b.label + ": " + text);
     if (b.reference > 0) c.line(x(b.reference), y + 1, x(b.reference), y + row - 1, ink, 2.5);
-    c.text(std::max(x(b.value), b.reference > 0 ? x(b.reference) : 0) + 8, y + 16, text, {.size = 12.5});
+    c.text(std::max(x(b.value), b.reference > 0 ? x(b.reference) : 0) + 8, y + 16, text,
+           {.size = 12.5});
   }
   c.line(left, top, left, bottom, ink, 1.2);
   c.text((left + right) / 2, bottom + 36, chart.unit, {.size = 13, .anchor = Anchor::middle});
@@ -148,7 +153,8 @@ std::string draw(const Timeline& t) {
     hi = first ? s.stop : std::max(hi, s.stop);
     first = false;
   }
-  const double height = heading_height(t.subtitle, t.width) + 30 + row * static_cast<double>(t.lanes.size()) + 52;
+  const double height =
+      heading_height(t.subtitle, t.width) + 30 + row * static_cast<double>(t.lanes.size()) + 52;
   Canvas c(t.width, height);
   double top = heading(c, t.title, t.subtitle);
   const double left = 24 + label_width + 12, right = t.width - 28;
@@ -172,9 +178,13 @@ std::string draw(const Timeline& t) {
   }
   for (const Span& s : t.spans) {
     const double x0 = x(s.start), w = std::max(0.6, x(s.stop) - x0 - 0.5), y = top + row * s.lane;
-    c.tip_rect(x0, y + 5, w, row - 10, colour(s.colour), s.label + ": " + short_number(s.stop - s.start) + " from " + short_number(s.start));
+    c.tip_rect(x0, y + 5, w, row - 10, colour(s.colour),
+               s.label + ": " + short_number(s.stop - s.start) + " from " + short_number(s.start));
     if (w > text_width(s.label, 11.5) + 8)
-      c.text(x0 + w / 2, y + row / 2 + 4, s.label, {.size = 11.5, .anchor = Anchor::middle, .fill = s.colour % 7 == 4 || s.colour % 7 == 5 ? ink : "#ffffff"});
+      c.text(x0 + w / 2, y + row / 2 + 4, s.label,
+             {.size = 11.5,
+              .anchor = Anchor::middle,
+              .fill = s.colour % 7 == 4 || s.colour % 7 == 5 ? ink : "#ffffff"});
   }
   c.line(left, bottom, right, bottom, ink, 1.2);
   c.text((left + right) / 2, bottom + 38, t.x_label, {.size = 13, .anchor = Anchor::middle});

@@ -52,8 +52,10 @@ bool run_units(const UnitsOptions& o) {
   std::unique_ptr<Device> device;
   DeviceRequest request;
   std::string note;
-  if (!parse_device_choice(o.device, &request.choice)) leave(exit_usage, "--device: auto, cuda or emulator");
-  if (const Status s = open_device(request, &device, &note); !s.ok()) leave(exit_no_device, s.message);
+  if (!parse_device_choice(o.device, &request.choice))
+    leave(exit_usage, "--device: auto, cuda or emulator");
+  if (const Status s = open_device(request, &device, &note); !s.ok())
+    leave(exit_no_device, s.message);
   if (!note.empty()) std::cerr << note << "\n";
   units::Findings f;
   f.device = device->info();
@@ -68,12 +70,14 @@ bool run_units(const UnitsOptions& o) {
     f.sweeps.push_back(units::run_beside(*device, u, folders, std::min(o.samples, 5)));
     right = right && f.sweeps.back().error.empty();
   }
-  if (f.results.empty() && f.sweeps.empty()) throw std::runtime_error("no unit matches " + o.only + ": --list shows them");
+  if (f.results.empty() && f.sweeps.empty())
+    throw std::runtime_error("no unit matches " + o.only + ": --list shows them");
   std::cout << units::table_text(f) << units::claims_text(f);
   if (!o.csv.empty()) write(o.csv, units::csv_text(f));
   if (!o.json.empty()) write(o.json, units::json_text(f));
   if (!o.svg.empty()) {
-    if (f.device.is_emulator) throw std::runtime_error("--svg: charts need timings, and timing needs a GPU");
+    if (f.device.is_emulator)
+      throw std::runtime_error("--svg: charts need timings, and timing needs a GPU");
     write(o.svg + "_rates.svg", units::rates_svg(f));
     write(o.svg + "_beside.svg", units::beside_svg(f));
   }
@@ -84,8 +88,12 @@ bool run_units(const UnitsOptions& o) {
 
 void add_units(CLI::App& app) {
   auto o = std::make_shared<UnitsOptions>();
-  CLI::App* c = app.add_subcommand("units", "Measure the units of an SM: tensor cores, special functions, memory, barriers, and exp beside wgmma");
-  c->add_option("only", o->only, "A group (tensor, special, arithmetic, convert, shared, tma, synchronisation, beside) or part of a name");
+  CLI::App* c = app.add_subcommand("units",
+                                   "Measure the units of an SM: tensor cores, special functions, "
+                                   "memory, barriers, and exp beside wgmma");
+  c->add_option("only", o->only,
+                "A group (tensor, special, arithmetic, convert, shared, tma, synchronisation, "
+                "beside) or part of a name");
   c->add_option("--device", o->device, "auto, cuda or emulator");
   c->add_option("--samples", o->samples, "Timed launches a unit")->check(CLI::Range(1, 1000));
   c->add_option("--csv", o->csv, "Write CSV to this file");

@@ -1,5 +1,5 @@
-// Runs a unit on a device: first the check with exact data, then, where time exists, the timing with random normal data.
-// Next: units_print.cpp.
+// Runs a unit on a device: first the check with exact data, then, where time exists, the timing
+// with random normal data. Next: units_print.cpp.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,12 +23,16 @@ void require(const Status& s) {
 // Device memory that goes when the value goes.
 class Buffer {
  public:
-  Buffer(Device& device, std::size_t bytes) : device_(device), bytes_(bytes) { require(device.allocate(bytes, &address_)); }
+  Buffer(Device& device, std::size_t bytes) : device_(device), bytes_(bytes) {
+    require(device.allocate(bytes, &address_));
+  }
   ~Buffer() { device_.free(address_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   std::uint64_t address() const { return address_; }
-  void put(const std::vector<std::uint8_t>& bytes) { require(device_.copy_to_device(address_, bytes.data(), bytes.size())); }
+  void put(const std::vector<std::uint8_t>& bytes) {
+    require(device_.copy_to_device(address_, bytes.data(), bytes.size()));
+  }
   std::vector<std::uint8_t> get() const {
     std::vector<std::uint8_t> bytes(bytes_);
     require(device_.copy_from_device(bytes.data(), address_, bytes_));
@@ -43,18 +47,24 @@ class Buffer {
 
 double median_of(std::vector<double> v) {
   std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
+  return v.empty()      ? 0
+         : v.size() % 2 ? v[v.size() / 2]
+                        : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
 }
 double quantile_of(std::vector<double> v, double q) {
   std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : v[static_cast<std::size_t>(std::lround(q * static_cast<double>(v.size() - 1)))];
+  return v.empty()
+             ? 0
+             : v[static_cast<std::size_t>(std::lround(q * static_cast<double>(v.size() - 1)))];
 }
 
 // A unit loaded on a device.
 class Runner {
  public:
-  Runner(Device& device, const Unit& unit, const std::vector<std::string>& folders) : device_(device), unit_(unit) {
-    require(device.load(unit_text(unit, folders), "unit_" + unit.name, unit.shared_bytes, &kernel_));
+  Runner(Device& device, const Unit& unit, const std::vector<std::string>& folders)
+      : device_(device), unit_(unit) {
+    require(
+        device.load(unit_text(unit, folders), "unit_" + unit.name, unit.shared_bytes, &kernel_));
   }
   ~Runner() {
     if (kernel_) device_.unload(kernel_);
@@ -62,7 +72,8 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Data for `data` or the tensor map; `bytes` > data.size() leaves the rest as it is (timing of TMA).
+  // Data for `data` or the tensor map; `bytes` > data.size() leaves the rest as it is (timing of
+  // TMA).
   void set_data(const std::vector<std::uint8_t>& data, std::size_t bytes = 0) {
     data_ = std::make_unique<Buffer>(device_, std::max({bytes, data.size(), std::size_t{16}}));
     if (!data.empty()) data_->put(data);
@@ -97,17 +108,28 @@ class Runner {
     float scale;
     void* pointer(Arg a) {
       switch (a) {
-        case Arg::map: return &map;
-        case Arg::out: return &out;
-        case Arg::clocks: return &clocks;
-        case Arg::iterations: return &iterations;
-        case Arg::seed: return &seed;
-        case Arg::scale: return &scale;
-        case Arg::data: return &data;
-        case Arg::footprint: return &footprint;
-        case Arg::mma_trips: return &mma_trips;
-        case Arg::work_trips: return &work_trips;
-        case Arg::stride: return &stride;
+        case Arg::map:
+          return &map;
+        case Arg::out:
+          return &out;
+        case Arg::clocks:
+          return &clocks;
+        case Arg::iterations:
+          return &iterations;
+        case Arg::seed:
+          return &seed;
+        case Arg::scale:
+          return &scale;
+        case Arg::data:
+          return &data;
+        case Arg::footprint:
+          return &footprint;
+        case Arg::mma_trips:
+          return &mma_trips;
+        case Arg::work_trips:
+          return &work_trips;
+        case Arg::stride:
+          return &stride;
       }
       return nullptr;
     }
@@ -192,7 +214,8 @@ void check_unit(Runner& runner, const Unit& unit) {
   if (!wrong.empty()) throw std::runtime_error(wrong);
 }
 
-// Doubles the trips until the kernel runs 1.5 ms: long against globaltimer's step, short against patience.
+// Doubles the trips until the kernel runs 1.5 ms: long against globaltimer's step, short against
+// patience.
 void calibrate(Runner& runner, Launch* l) {
   for (l->iterations = 16; l->iterations < 1u << 24; l->iterations *= 2)
     if (runner.launch(*l).nanoseconds > 1.5e6) return;
@@ -206,7 +229,8 @@ void time_unit(Runner& runner, Device& device, const Unit& unit, int samples, Re
   const bool cold = unit.footprint_bytes > 2 * device.info().l2_bytes;
   if (unit.group == "tma") {
     runner.set_data({}, unit.footprint_bytes);
-    l.footprint = static_cast<std::uint32_t>(unit.footprint_bytes / (128 * static_cast<std::uint64_t>(rows_of(unit))));
+    l.footprint = static_cast<std::uint32_t>(unit.footprint_bytes /
+                                             (128 * static_cast<std::uint64_t>(rows_of(unit))));
     if (cold) flush = std::make_unique<Buffer>(device, 4 * device.info().l2_bytes);
   } else if (unit.make_data) {
     runner.set_data(unit.make_data(false));
@@ -214,7 +238,9 @@ void time_unit(Runner& runner, Device& device, const Unit& unit, int samples, Re
   calibrate(runner, &l);
   std::vector<double> rates, megahertz;
   for (int s = 0; s < samples; ++s) {
-    if (flush) require(device.fill(flush->address(), static_cast<std::uint8_t>(s), 4 * device.info().l2_bytes, nullptr));
+    if (flush)
+      require(device.fill(flush->address(), static_cast<std::uint8_t>(s),
+                          4 * device.info().l2_bytes, nullptr));
     const Timing t = runner.launch(l);
     const double work = unit.work_per_trip * l.iterations;
     rates.push_back(unit.is_latency ? t.clocks / work : work / t.clocks);
@@ -229,12 +255,15 @@ void time_unit(Runner& runner, Device& device, const Unit& unit, int samples, Re
   r->per_second = unit.is_latency ? 0 : r->median * l.ctas * r->megahertz * 1e6;
 }
 
-// Where the total first exceeds the tensor time by 2 %, interpolated between the points of the sweep.
+// Where the total first exceeds the tensor time by 2 %, interpolated between the points of the
+// sweep.
 double find_knee(const std::vector<BesidePoint>& points) {
   double before_ratio = 0, before_excess = 0;
   for (const BesidePoint& p : points) {
     const double excess = p.clocks / p.tensor_alone - 1.02;
-    if (excess > 0) return before_ratio + (p.exp_per_mac - before_ratio) * (-before_excess) / (excess - before_excess);
+    if (excess > 0)
+      return before_ratio +
+             (p.exp_per_mac - before_ratio) * (-before_excess) / (excess - before_excess);
     before_ratio = p.exp_per_mac;
     before_excess = excess;
   }
@@ -250,8 +279,8 @@ std::vector<std::string> unit_folders() {
   if (n > 0) {
     const std::string program(path, static_cast<std::size_t>(n));
     const std::string folder = program.substr(0, program.rfind('/'));
-    out.push_back(folder + "/../ptx/units");                  // build/flashptx in the source tree
-    out.push_back(folder + "/../share/flashptx/ptx/units");   // installed
+    out.push_back(folder + "/../ptx/units");                 // build/flashptx in the source tree
+    out.push_back(folder + "/../share/flashptx/ptx/units");  // installed
   }
   return out;
 }
@@ -265,10 +294,12 @@ std::string unit_text(const Unit& unit, const std::vector<std::string>& folders)
     values["entry"] = "unit_" + unit.name;
     return unit.file.ends_with(".in") ? expand(text, values) : text;
   }
-  throw std::runtime_error("ptx/units/" + unit.file + " not found: run in the source folder or give --folder");
+  throw std::runtime_error("ptx/units/" + unit.file +
+                           " not found: run in the source folder or give --folder");
 }
 
-Result run_unit(Device& device, const Unit& unit, const std::vector<std::string>& folders, int samples) {
+Result run_unit(Device& device, const Unit& unit, const std::vector<std::string>& folders,
+                int samples) {
   Result r;
   r.name = unit.name;
   r.group = unit.group;
@@ -287,7 +318,8 @@ Result run_unit(Device& device, const Unit& unit, const std::vector<std::string>
   return r;
 }
 
-BesideSweep run_beside(Device& device, const Unit& unit, const std::vector<std::string>& folders, int samples) {
+BesideSweep run_beside(Device& device, const Unit& unit, const std::vector<std::string>& folders,
+                       int samples) {
   BesideSweep sweep;
   sweep.type = unit.values.at("type");
   sweep.work = unit.name.substr(unit.name.find('_', 7) + 1);
@@ -311,11 +343,13 @@ BesideSweep run_beside(Device& device, const Unit& unit, const std::vector<std::
       }
       return Timing{median_of(total), 0, {median_of(tensor), median_of(work)}};
     };
-    const std::uint32_t mma_trips = 2400;          // about 0.8 ms of tensor work
+    const std::uint32_t mma_trips = 2400;  // about 0.8 ms of tensor work
     const double macs = unit.work_per_trip / 2, elements = 64.0 * 256;
     const double tensor_alone = measure(mma_trips, 0).clocks;
-    for (int per : {2048, 1024, 768, 512, 384, 320, 256, 224, 192, 160, 128, 112, 96, 80, 64, 48, 32}) {
-      const auto work_trips = static_cast<std::uint32_t>(std::lround(mma_trips * macs / per / elements));
+    for (int per :
+         {2048, 1024, 768, 512, 384, 320, 256, 224, 192, 160, 128, 112, 96, 80, 64, 48, 32}) {
+      const auto work_trips =
+          static_cast<std::uint32_t>(std::lround(mma_trips * macs / per / elements));
       const Timing both = measure(mma_trips, work_trips);
       BesidePoint p;
       p.exp_per_mac = work_trips * elements / (mma_trips * macs);
@@ -324,7 +358,8 @@ BesideSweep run_beside(Device& device, const Unit& unit, const std::vector<std::
       p.clocks = both.clocks;
       p.tensor_per_clock = mma_trips * unit.work_per_trip / both.part_clocks[0];
       p.work_per_clock = work_trips * elements / both.part_clocks[1];
-      p.overlap = (p.tensor_alone + p.work_alone - p.clocks) / std::min(p.tensor_alone, p.work_alone);
+      p.overlap =
+          (p.tensor_alone + p.work_alone - p.clocks) / std::min(p.tensor_alone, p.work_alone);
       sweep.points.push_back(p);
     }
     sweep.knee = find_knee(sweep.points);

@@ -61,12 +61,14 @@ class Parser {
       return v;
     }
     std::string word;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
       word += text_[at_++];
     if (word.empty()) return ok_ = false;
     const auto named = values_.find(word);
     const std::string digits = named == values_.end() ? word : named->second;
-    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) return ok_ = false;
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
+      return ok_ = false;
     return std::stol(digits);
   }
 
@@ -81,7 +83,8 @@ std::string list_of(const std::string& inner, const Values& values, bool* known)
   long count = 0;
   *known = space != std::string::npos && evaluate(inner.substr(space + 1), values, &count);
   std::string s;
-  for (long i = 0; i < count; ++i) s += (i ? ", " : "") + inner.substr(5, space - 5) + std::to_string(i);
+  for (long i = 0; i < count; ++i)
+    s += (i ? ", " : "") + inner.substr(5, space - 5) + std::to_string(i);
   return s;
 }
 
@@ -89,7 +92,8 @@ std::string substitute(const std::string& line, const Values& values, int depth 
   std::string out;
   for (std::size_t at = 0; at < line.size();) {
     const auto close = line[at] == '<' ? line.find('>', at) : std::string::npos;
-    if (close == std::string::npos || line.find('<', at + 1) < close) {  // %x<<N/2>>: the inner pair is ours
+    if (close == std::string::npos ||
+        line.find('<', at + 1) < close) {  // %x<<N/2>>: the inner pair is ours
       out += line[at++];
       continue;
     }
@@ -99,12 +103,11 @@ std::string substitute(const std::string& line, const Values& values, int depth 
     std::string value;
     if (const auto named = values.find(inner); named != values.end())
       value = depth < 4 ? substitute(named->second, values, depth + 1) : named->second;
-    else if (inner.rfind("list ", 0) == 0)
-      value = list_of(inner, values, &known);
-    else if (inner.find_first_not_of("0123456789") != std::string::npos && evaluate(inner, values, &number))
+    else if (inner.rfind("list ", 0) == 0) value = list_of(inner, values, &known);
+    else if (inner.find_first_not_of("0123456789") != std::string::npos &&
+             evaluate(inner, values, &number))
       value = std::to_string(number);
-    else
-      known = false;
+    else known = false;
     out += known ? value : line.substr(at, close - at + 1);
     at = close + 1;
   }
