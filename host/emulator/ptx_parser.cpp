@@ -318,7 +318,14 @@ class Parser {
       }
       expect("]", "after the array's length");
     }
-    if (!is_param && accept("=")) values(v, 0);
+    if (!is_param && is("=")) {
+      // PTX ISA, "Initializers": constants and global variables only, a list for arrays and vectors.
+      if (v.space != "global" && v.space != "const") fail("; after a variable of ." + v.space);
+      const Token& equals = next();
+      values(v, 0);
+      if (v.values.size() != 1 && !v.is_array && v.vector == 1)
+        fail_at(equals, "one initial value for a scalar");
+    }
     return v;
   }
 
