@@ -4,7 +4,8 @@
     python tools/compare/compare.py --head-dim 128 --mask causal --seqlen 16384 --rounds 9
 
 Each round times every contender once, `--launches` back to back by CUDA events, in alternating order; rows are medians
-over rounds and ratios are medians of the rounds' ratios. FA3 is estimated from peers.csv (see README.md).
+over rounds and ratios are medians of the rounds' ratios. FA3 is timed too where the wheel fa3-fwd is installed; else
+it is estimated from peers.csv (see README.md).
 Exit codes: 0 ok, 1 a wrong result, 3 cannot run here.
 """
 import argparse
@@ -24,10 +25,15 @@ except Exception as error:
     print(f"cannot run here: {error}")
     sys.exit(3)
 
+try:  # FlashAttention-3's forward as a wheel, where it is installed (PyPI: fa3-fwd); never needed
+    from fa3_fwd_interface import flash_attn_func as fa3_forward
+except Exception:
+    fa3_forward = None
+
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
 FIELDS = ["date", "device", "driver", "torch", "cudnn", "dtype", "head_dim", "mask", "batch", "heads", "seqlen",
-          "contender", "kernel", "rounds", "launches", "ms_q1", "ms_median", "ms_q3", "tflops", "ratio_to_cudnn", "note"]
+          "contender", "kernel", "rounds", "launches", "ms_q1", "ms_median", "ms_q3", "tflops", "ratio_to_cudnn", "ratio_to_best_peer", "best_peer", "note"]
 
 
 def parse():
@@ -78,13 +84,24 @@ def contenders_of(library, q, k, v, causal, kernels):
         def call(backend=backend):
             with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        contender = Contender(name, call)
-        try:
-            call()
-        except RuntimeError as error:
-            contender.note = str(error).split("\n")[0]
-        out.append(contender)
+        out.append(tried(Contender(name, call)))
+    if fa3_forward:
+        rows = [x.transpose(1, 2) for x in (q, k, v)]  # (batch, seqlen, heads, dim)
+
+        def call():
+            with torch.no_grad():
+                o = fa3_forward(*rows, causal=causal)
+            return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+        out.append(tried(Contender("fa3", call)))
     return out
+
+
+def tried(contender):
+    try:
+        contender.call()
+    except RuntimeError as error:
+        contender.note = str(error).split("\n")[0]
+    return contender
 
 
 def agree(contenders):
@@ -128,8 +145,13 @@ def rows_of(contenders, facts, flop, table, key):
                        tflops=f"{flop / median * 1e-9:.1f}")
             if cudnn:
                 row["ratio_to_cudnn"] = f"{statistics.median(a / b for a, b in zip(cudnn.ms, c.ms)):.3f}"
+            best = min((p for p in contenders if not p.name.startswith("flashptx") and p.ms),
+                       key=lambda p: statistics.median(p.ms), default=None)
+            if best:
+                row["ratio_to_best_peer"] = f"{statistics.median(a / b for a, b in zip(best.ms, c.ms)):.3f}"
+                row["best_peer"] = best.name
         rows.append(row)
-    peer = table.get(key)
+    peer = None if fa3_forward else table.get(key)
     if peer and peer["fa3_tflops"] and peer["cudnn_tflops"] and cudnn:
         ratio = float(peer["fa3_tflops"]) / float(peer["cudnn_tflops"])
         now = flop / statistics.median(cudnn.ms) * 1e-9
@@ -173,7 +195,9 @@ def main():
                     rows = rows_of(contenders, cell, flop, table, (dtype, dim, mask, seqlen))
                     wrong |= any(r.get("note", "").startswith("WRONG") for r in rows)
                     print(f"{dtype} d{dim} {mask} s={seqlen}: " + "   ".join(
-                        f"{r['contender']} {r['tflops']} ({r.get('ratio_to_cudnn', '?')})" if r.get("tflops")
+                        f"{r['contender']} {r['tflops']} ({r.get('ratio_to_cudnn', '?')})"
+                        + (f" best peer x{r['ratio_to_best_peer']}" if r["contender"].startswith("flashptx") else "")
+                        if r.get("tflops")
                         else f"{r['contender']}: {r['note']}" for r in rows), flush=True)
                     if writer:
                         writer.writerows(rows)
