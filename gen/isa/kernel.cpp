@@ -202,6 +202,7 @@ Kernel::Node& Kernel::add(Node::Kind kind, const std::string& text) {
   Node n;
   n.kind = kind;
   n.depth = depth_;
+  n.rare = rare_depth_ > 0;
   n.text = text;
   nodes_.push_back(std::move(n));
   return nodes_.back();
@@ -276,6 +277,14 @@ void Kernel::if_(const Reg& p, const std::function<void()>& body, const std::str
   --depth_;
   label(end, at);
 }
+void Kernel::if_rare(const Reg& p, const std::function<void()>& body, const std::string& why,
+                     Location at) {
+  if_(p, [&] {
+    ++rare_depth_;
+    body();
+    --rare_depth_;
+  }, why, at);
+}
 void Kernel::unless(const Reg& p, const std::function<void()>& body, const std::string& why,
                     Location at) {
   std::string end = new_label("skip");
@@ -337,7 +346,7 @@ Instr& Kernel::emit(const std::string& opcode, std::vector<Operand> operands, Lo
 InstrCounts Kernel::counts(std::size_t from, std::size_t to) const {
   InstrCounts c;
   for (std::size_t i = from; i < to; ++i) {
-    if (nodes_[i].kind != Node::Kind::instr) continue;
+    if (nodes_[i].kind != Node::Kind::instr || nodes_[i].rare) continue;
     const std::string& op = nodes_[i].instr->opcode;
     auto starts = [&](const char* p) { return op.rfind(p, 0) == 0; };
     if (starts("wgmma.mma_async")) {

@@ -90,6 +90,9 @@ class Kernel {
             Location at = Location::current());
   void if_(const Reg& p, const std::function<void()>& body, const std::string& why = "",
            Location at = Location::current());
+  // The same for a branch that a usual trip does not take: counts() leaves its body out.
+  void if_rare(const Reg& p, const std::function<void()>& body, const std::string& why = "",
+               Location at = Location::current());
   void unless(const Reg& p, const std::function<void()>& body, const std::string& why = "",
               Location at = Location::current());
   void if_else(const Reg& p, const std::function<void()>& yes, const std::function<void()>& no,
@@ -129,6 +132,7 @@ class Kernel {
     enum class Kind { instr, label, section, comment, open, close };
     Kind kind = Kind::instr;
     int depth = 0;
+    bool rare = false;
     std::unique_ptr<Instr> instr;
     std::string text;
     std::vector<std::string> declarations;  // of an opened scope
@@ -180,6 +184,7 @@ class Kernel {
   std::vector<Use> uses_;
   std::vector<std::string> titles_;  // of sections, in order of appearance
   int depth_ = 1;
+  int rare_depth_ = 0;
   int version_ = 78;
   bool sm90a_ = false;
   bool line_info_ = false;

@@ -595,7 +595,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
        " warpgroups share the SM):");
   line("  wgmma " + num(n.wgmma) + " = " + num(n.wgmma_cycles) + " tensor clocks; ex2 " + num(n.ex2) + " = " +
        num(n.ex2 * 8) + " MUFU clocks; fma/add/mul " + num(n.fma) + " = " + num(n.fma) + "; alu " + num(n.alu) +
-       "; cvt " + num(n.cvt) + "; issue slots about " + num(n.issue_slots()) + " (rare branches included)");
+       "; cvt " + num(n.cvt) + "; issue slots about " + num(n.issue_slots()) + " (a usual trip: no mask, no new maximum)");
   line("Schedule \"" + schedule.name + "\": " + schedule.about);
   std::string table = draw(schedule, 3);
   std::size_t from = 0;

@@ -14,7 +14,7 @@ void emit_mask(ForwardContext& f) {
   k.scope([&] {
     Reg edge = k.pred("at_edge");
     k.setp("ge", "s32", edge, f.block, f.first_masked);
-    k.if_(edge, [&] {
+    k.if_rare(edge, [&] {
       k.scope([&] {
         Vec limit = k.b32("limit", 2);
         Reg first_col = k.b32("first_col"), hidden = k.pred("hidden");

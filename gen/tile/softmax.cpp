@@ -101,7 +101,7 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
     k.setp("lt", "f32", any, local[1], f32_imm(0.0f));
     k.or_pred(any, any, big);
     k.vote_sync_any_pred(any, any);
-    k.if_(any, [&] {
+    k.if_rare(any, [&] {
       float_max(f, local);
       for (int r = 0; r < 2; ++r) quad_max_f32(k, local[r], other[r]);
     }, "no row is negative throughout");
@@ -134,7 +134,7 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
 // The rare form of one block's arguments: S becomes s - m, the offset m*c - mc.
 void recentre_huge(ForwardContext& f) {
   Kernel& k = f.k;
-  k.if_(f.huge, [&] {
+  k.if_rare(f.huge, [&] {
     k.scope([&] {
       Reg m = k.f32("m_finite"), mc = k.f32("mc_again"), size = k.f32("offset_size"), off = k.pred("drop");
       for (int r = 0; r < 2; ++r) {
@@ -173,7 +173,7 @@ void lazy_max(ForwardContext& f) {
       k.or_pred(past, past, more);
     }
     k.vote_sync_any_pred(f.grew, past);
-    k.if_(f.grew, [&] { move_reference(f, local, false); }, "no row's max grew past the threshold");
+    k.if_rare(f.grew, [&] { move_reference(f, local, false); }, "no row's max grew past the threshold");
   });
 }
 
@@ -195,7 +195,7 @@ void emit_mask_max(ForwardContext& f, bool first) {
       Reg checks = k.pred("takes_max");
       k.mov_pred(f.grew, 0);
       k.setp("ge", "s32", checks, f.block, f.first_unchecked);
-      k.if_(checks, [&] { lazy_max(f); }, "the reference stands");
+      k.if_rare(checks, [&] { lazy_max(f); }, "the reference stands");
     });
   }
   recentre_huge(f);
@@ -242,7 +242,7 @@ void emit_exp_sum(ForwardContext& f) {
     k.add_ftz_f32(total, total, f.row_sum[3]);
     k.setp("gt", "f32", over, total, f32_imm(FLT_MAX));
     k.vote_sync_any_pred(any, over);
-    k.if_(any, [&] {
+    k.if_rare(any, [&] {
       for (int i = 0; i < 4; ++i) k.min_f32(f.row_sum[i], f.row_sum[i], f32_imm(FLT_MAX));
     }, "keeps the exps before this point");
   });
@@ -255,7 +255,7 @@ void emit_rescale_o(ForwardContext& f) {
       k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
   };
   if (f.config.plan.softmax == Softmax::plain) rescale();
-  else k.if_(f.grew, rescale, "the reference did not move");
+  else k.if_rare(f.grew, rescale, "the reference did not move");
 }
 
 void emit_pack_p(ForwardContext& f) {

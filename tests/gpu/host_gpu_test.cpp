@@ -112,6 +112,21 @@ struct OwnStream {
   ~OwnStream() { gpu.api->stream_destroy(stream); }
 };
 
+// The primary context made current, as an application that uses a GPU has it.
+struct CurrentContext {
+  const Gpu& gpu;
+  explicit CurrentContext(const Gpu& g) : gpu(g) {
+    driver::Context context = nullptr;
+    gpu.api->primary_context_retain(&context, 0);
+    gpu.api->context_push(context);
+  }
+  ~CurrentContext() {
+    driver::Context ignored = nullptr;
+    gpu.api->context_pop(&ignored);
+    gpu.api->primary_context_release(0);
+  }
+};
+
 const ForwardProblem small = bshd(2, 4, 2, 200, 300, 128, Mask::causal);
 
 }  // namespace
@@ -121,6 +136,7 @@ TEST_SUITE("gpu/host") {
       "10,000 launches leave the device's memory as it was; host time a call is reported") {
     Gpu gpu;
     if (!gpu.device) FLASHPTX_SKIP(gpu.missing);
+    CurrentContext current(gpu);
     Attention attention(*gpu.device);
     Tensors t(*gpu.device, bshd(1, 1, 1, 64, 64, 64, Mask::causal));
     std::unique_ptr<ForwardPlan> plan;
@@ -174,6 +190,7 @@ TEST_SUITE("gpu/host") {
   TEST_CASE("is captured in a graph that replays with new data, beside fresh launches") {
     Gpu gpu;
     if (!gpu.device) FLASHPTX_SKIP(gpu.missing);
+    CurrentContext current(gpu);
     OwnStream own(gpu);
     Attention attention(*gpu.device);
     Tensors t(*gpu.device, small), other(*gpu.device, small);

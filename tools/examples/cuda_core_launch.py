@@ -58,6 +58,18 @@ def typed(kind, value):
             "f32": ctypes.c_float}[kind](value)
 
 
+def launch_by_bindings(handle, kernel, grid, stream, arguments):
+    """cuLaunchKernel with an array of pointers to the arguments' values."""
+    at = [int(a.getPtr()) if hasattr(a, "getPtr") else ctypes.addressof(a) for a in arguments]
+    params = (ctypes.c_void_p * len(at))(*at)
+    function = driver.CUfunction(int(handle.handle if hasattr(handle, "handle") else handle._handle))
+    result, = driver.cuLaunchKernel(function, *([*grid, 1, 1][:3] if hasattr(grid, "__len__") else (grid, 1, 1)),
+                                    kernel["block"][0], 1, 1, kernel["shared"], int(stream.handle),
+                                    ctypes.addressof(params), 0)
+    if result != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"cuLaunchKernel: {result}")
+
+
 def attention_core(device, stream, q, k, v, causal, make_map):
     """q, k, v: (batch, heads, seqlen, dim) views. Launched by cuda.core.launch."""
     (batch, heads_q, seqlen_q, dim), (heads_kv, seqlen_k) = q.shape, k.shape[1:3]
@@ -81,7 +93,10 @@ def attention_core(device, stream, q, k, v, causal, make_map):
     config = core.LaunchConfig(grid=catalog.grid(kernel, values, multiprocessors), block=kernel["block"][0],
                                shmem_size=kernel["shared"])
     torch.cuda.synchronize()  # torch filled the tensors on its own stream
-    core.launch(stream, config, handle, *arguments)
+    try:
+        core.launch(stream, config, handle, *arguments)
+    except TypeError:  # a cuda.core whose launch takes no CUtensorMap: the same kernel through cuda.bindings
+        launch_by_bindings(handle, kernel, catalog.grid(kernel, values, multiprocessors), stream, arguments)
     stream.sync()
     return o, lse
 
