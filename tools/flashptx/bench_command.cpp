@@ -1,6 +1,5 @@
 // `flashptx bench`: the grid of the FlashAttention-3 paper, or a chosen one, as a table, CSV or JSON.
 // Next: bench.h explains the modes.
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/flashptx/bench.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
@@ -178,20 +178,20 @@ void run_bench(BenchCommand& o) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
+void add_bench(Command& app) {
   auto options = std::make_shared<BenchCommand>();
   BenchCommand& o = *options;
-  CLI::App* c = app.add_subcommand("bench", "Time kernels over the FlashAttention-3 paper's grid or a chosen one");
+  Command* c = app.add_subcommand("bench", "Time kernels over the FlashAttention-3 paper's grid or a chosen one");
   c->add_option("--kernel", o.kernels, "Kernel names, several in turns; `host` is the host's choice (default)");
   c->add_option("--cubin-dir", o.cubin_dir, "Also every attn_fwd_*.cubin or .ptx of this folder")
-      ->check(CLI::ExistingDirectory);
+      ->check(existing_folder());
   c->add_option("--mode", o.mode, "burst (after a rest), interleaved (kernels in turns), sustained (at the power limit)")
-      ->check(CLI::IsMember({"burst", "interleaved", "sustained"}))
+      ->check(one_of({"burst", "interleaved", "sustained"}))
       ->capture_default_str();
   c->add_option("--dtype", o.dtypes)->delimiter(',')->capture_default_str();
   c->add_option("--head-dim", o.grid.head_dims)->delimiter(',')->capture_default_str();
   c->add_option("--seqlen", o.grid.seqlens)->delimiter(',')->capture_default_str();
-  c->add_option("--mask", o.masks)->delimiter(',')->check(CLI::IsMember({"full", "causal"}))->capture_default_str();
+  c->add_option("--mask", o.masks)->delimiter(',')->check(one_of({"full", "causal"}))->capture_default_str();
   c->add_option("--tokens", o.grid.tokens, "batch * seqlen")->capture_default_str();
   c->add_option("--hidden", o.grid.hidden, "heads * head_dim")->capture_default_str();
   c->add_option("--repeats", o.bench.repeats, "Timed launches of a kernel, over all rounds")->capture_default_str();

@@ -106,9 +106,7 @@ Json workspace_json(const LaunchFacts& facts) {
   return Json::array({{{"parameter", "tile_counter"}, {"bytes", 8}, {"zeroed", true}, {"meaning", counter->meaning}}});
 }
 
-}  // namespace
-
-Json kernel_json(const KernelConfig& config, const EmittedKernel& kernel) {
+Json describe(const KernelConfig& config, const EmittedKernel& kernel) {
   const ProblemClass& c = config.problem;
   const Plan& p = config.plan;
   Json out = launch_json(config.name() + ".ptx", kernel);
@@ -134,25 +132,45 @@ Json kernel_json(const KernelConfig& config, const EmittedKernel& kernel) {
   return out;
 }
 
-Json auxiliary_json(const std::string& name, const EmittedKernel& kernel) {
+Json describe(const std::string& name, const EmittedKernel& kernel) {
   Json out = launch_json(name + ".ptx", kernel);
   out["problem"] = {{"operation", name}};
   return out;
 }
 
+// Calls with every kernel of the catalogue: file, text, facts.
+template <class Body>
+void for_each_kernel(Body body) {
+  for (const KernelConfig& config : catalog()) {
+    const EmittedKernel kernel = emit(config);
+    body(config.name() + ".ptx", kernel.text, describe(config, kernel));
+  }
+  for (const std::string& name : auxiliary_kernels()) {
+    const EmittedKernel kernel = emit_auxiliary(name);
+    body(name + ".ptx", kernel.text, describe(name, kernel));
+  }
+}
+
+}  // namespace
+
+std::string kernel_json(const KernelConfig& config) { return describe(config, emit(config)).dump(1) + "\n"; }
+std::string auxiliary_json(const std::string& name, const EmittedKernel& kernel) {
+  return describe(name, kernel).dump(1) + "\n";
+}
+
+std::string kernels_json() {
+  Json all = Json::array();
+  for_each_kernel([&](const std::string&, const std::string&, Json facts) { all.push_back(std::move(facts)); });
+  return all.dump(1) + "\n";
+}
+
 std::vector<std::pair<std::string, std::string>> catalog_files() {
   std::vector<std::pair<std::string, std::string>> files;
   Json kernels = Json::array();
-  for (const KernelConfig& config : catalog()) {
-    EmittedKernel kernel = emit(config);
-    kernels.push_back(kernel_json(config, kernel));
-    files.emplace_back(config.name() + ".ptx", std::move(kernel.text));
-  }
-  for (const std::string& name : auxiliary_kernels()) {
-    EmittedKernel kernel = emit_auxiliary(name);
-    kernels.push_back(auxiliary_json(name, kernel));
-    files.emplace_back(name + ".ptx", std::move(kernel.text));
-  }
+  for_each_kernel([&](const std::string& file, const std::string& text, Json facts) {
+    files.emplace_back(file, text);
+    kernels.push_back(std::move(facts));
+  });
   const Json root{
       {"schema_version", catalog_schema_version},
       {"arguments", "pass an array of pointers to the parameters (kernelParams of cuLaunchKernel) in this order; "

@@ -4,7 +4,6 @@
 // disagree. Next: catalog_json.cpp; golden_command.cpp writes the files.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +14,11 @@ namespace flashptx {
 
 constexpr int catalog_schema_version = 1;
 
-nlohmann::ordered_json kernel_json(const KernelConfig& config, const EmittedKernel& kernel);
-nlohmann::ordered_json auxiliary_json(const std::string& name, const EmittedKernel& kernel);
+// The launch facts of one kernel, as text: JSON headers are dear to include.
+std::string kernel_json(const KernelConfig& config);
+std::string auxiliary_json(const std::string& name, const EmittedKernel& kernel);
+// All of the catalogue: the list that stands in catalog.json under "kernels".
+std::string kernels_json();
 
 // Every file that belongs into ptx/, by name within it, catalog.json last.
 std::vector<std::pair<std::string, std::string>> catalog_files();

@@ -6,28 +6,26 @@
 
 #include <string>
 
-namespace CLI {
-class App;
-}
-
 namespace flashptx {
+
+class Command;
 
 enum ExitCode { exit_ok = 0, exit_mismatch = 1, exit_usage = 2, exit_no_device = 3 };
 constexpr const char* exit_code_help =
     "Exit codes: 0 all well; 1 a wrong result, a fault or an error while running; 2 the command line or the\n"
     "problem asked for cannot be; 3 no device of the kind asked for.";
 
-void add_list(CLI::App& app);
-void add_emit(CLI::App& app);
-void add_run(CLI::App& app);
-void add_demo(CLI::App& app);
-void add_bench(CLI::App& app);
-void add_probe(CLI::App& app);
-void add_golden(CLI::App& app);
-void add_fuzz(CLI::App& app);
-void add_sass(CLI::App& app);
-void add_units(CLI::App& app);
-void add_ladder(CLI::App& app);
+void add_list(Command& app);
+void add_emit(Command& app);
+void add_run(Command& app);
+void add_demo(Command& app);
+void add_bench(Command& app);
+void add_probe(Command& app);
+void add_golden(Command& app);
+void add_fuzz(Command& app);
+void add_sass(Command& app);
+void add_units(Command& app);
+void add_ladder(Command& app);
 
 // Ends a subcommand: thrown by its callback, turned into the process's exit code by main.
 [[noreturn]] void leave(ExitCode code, const std::string& sentence);

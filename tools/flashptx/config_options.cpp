@@ -1,9 +1,9 @@
 // Options -> KernelConfig. Whether a kernel can have that config is the generator's to say. Next: gen/catalog.h.
 #include "tools/flashptx/config_options.h"
 
-#include <CLI/CLI.hpp>
 
 #include "host/select.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/reference/numeric.h"
 
@@ -30,8 +30,8 @@ Plan default_plan(const ProblemClass& problem) {
 
 }  // namespace
 
-void add_config_options(CLI::App& app, ConfigOptions& o) {
-  const auto on_off = CLI::IsMember({"on", "off"});
+void add_config_options(Command& app, ConfigOptions& o) {
+  const auto on_off = one_of({"on", "off"});
   app.add_option("name", o.name, "Kernel name; in its place the options below, unset ones as the host would choose");
   app.add_option("--dtype", o.dtype, "f16 or bf16")->capture_default_str();
   app.add_option("--head-dim", o.head_dim, "Head dimension of Q and K, a multiple of 16")->capture_default_str();
@@ -44,7 +44,7 @@ void add_config_options(CLI::App& app, ConfigOptions& o) {
   app.add_option("--schedule", o.schedule, "Schedule, by name");
   app.add_option("--ping-pong", o.ping_pong, "Token between warpgroups around their wgmma issue")->check(on_off);
   app.add_option("--softmax", o.softmax, "plain, or lazy: rescale O only when the maximum grew enough")
-      ->check(CLI::IsMember({"plain", "lazy"}));
+      ->check(one_of({"plain", "lazy"}));
   app.add_option("--lazy-threshold", o.lazy_threshold_log2, "Growth of the maximum, in powers of two");
   app.add_option("--dynamic-tiles", o.dynamic_tiles, "Tiles drawn from a counter, heaviest first")->check(on_off);
   app.add_option("--o-own-buffer", o.o_own_buffer, "O staged in its own shared memory")->check(on_off);

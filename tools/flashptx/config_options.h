@@ -6,11 +6,9 @@
 
 #include "gen/catalog.h"
 
-namespace CLI {
-class App;
-}
-
 namespace flashptx {
+
+class Command;
 
 // What was typed; unset fields keep what the host would choose for a long sequence.
 struct ConfigOptions {
@@ -23,7 +21,7 @@ struct ConfigOptions {
   std::string ping_pong, dynamic_tiles, o_own_buffer, pin_exp;  // "", "on" or "off"
 };
 
-void add_config_options(CLI::App& app, ConfigOptions& options);
+void add_config_options(Command& app, ConfigOptions& options);
 
 // Leaves with exit_usage and a sentence when the name or a value cannot be read.
 KernelConfig config_from(const ConfigOptions& options);

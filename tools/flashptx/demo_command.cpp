@@ -2,7 +2,6 @@
 //
 // On a GPU a problem of respectable size, else a small one on the emulator. Everything printed is read off the
 // kernel, the schedule and the run; nothing is told from memory. Next: run_command.cpp.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <sstream>
 
 #include "gen/schedule/schedule.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
@@ -118,10 +118,10 @@ void run_demo(const ProblemOptions& options, const std::string& folder) {
 
 }  // namespace
 
-void add_demo(CLI::App& app) {
+void add_demo(Command& app) {
   auto options = std::make_shared<ProblemOptions>();
   auto folder = std::make_shared<std::string>("build/demo");
-  CLI::App* c = app.add_subcommand("demo", "Attention by a kernel generated now, checked against float64");
+  Command* c = app.add_subcommand("demo", "Attention by a kernel generated now, checked against float64");
   add_device_options(*c, *options);
   c->add_option("--folder", *folder, "Where the PTX file is written")->capture_default_str();
   c->callback([options, folder] { run_demo(*options, *folder); });

@@ -1,13 +1,12 @@
 // `flashptx emit`: one kernel's text. A config that no kernel can have is refused with the generator's sentence.
 // Next: config_options.cpp.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "gen/kernels/ladder.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/catalog_json.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
@@ -25,16 +24,15 @@ std::string produce(const EmitOptions& o) {
   const auto auxiliary = auxiliary_kernels();
   if (std::find(auxiliary.begin(), auxiliary.end(), o.config.name) != auxiliary.end()) {
     const EmittedKernel kernel = emit_auxiliary(o.config.name);
-    return o.json ? auxiliary_json(o.config.name, kernel).dump(1) + "\n" : kernel.text;
+    return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
   }
   if (LadderConfig rung; LadderConfig::parse(o.config.name, &rung)) {
     const EmittedKernel kernel = emit_ladder(rung);
-    return o.json ? auxiliary_json(o.config.name, kernel).dump(1) + "\n" : kernel.text;
+    return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
   }
   const KernelConfig config = config_from(o.config);
   if (o.name_only) return config.name() + "\n";
-  const EmittedKernel kernel = emit(config);
-  return o.json ? kernel_json(config, kernel).dump(1) + "\n" : kernel.text;
+  return o.json ? kernel_json(config) : emit(config).text;
 }
 
 void run_emit(const EmitOptions& o) {
@@ -50,9 +48,9 @@ void run_emit(const EmitOptions& o) {
 
 }  // namespace
 
-void add_emit(CLI::App& app) {
+void add_emit(Command& app) {
   auto options = std::make_shared<EmitOptions>();
-  CLI::App* c = app.add_subcommand("emit", "Write one kernel as PTX");
+  Command* c = app.add_subcommand("emit", "Write one kernel as PTX");
   add_config_options(*c, options->config);
   c->add_option("-o,--output", options->output, "File; - is standard output")->capture_default_str();
   c->add_flag("--json", options->json, "The launch facts in place of the text");

@@ -1,12 +1,12 @@
 // `flashptx fuzz` (`make fuzz`): random legal problems, kernels and emulator orders against float64 until the time
 // is up. A failure prints the `flashptx run` line that shows it again. Next: runner.cpp.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <sstream>
 
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
@@ -99,11 +99,11 @@ void run_fuzz(const FuzzOptions& o) {
 
 }  // namespace
 
-void add_fuzz(CLI::App& app) {
+void add_fuzz(Command& app) {
   auto options = std::make_shared<FuzzOptions>();
   FuzzOptions& o = *options;
   o.device.device = "emulator";
-  CLI::App* c = app.add_subcommand("fuzz", "Random problems and emulator orders against float64");
+  Command* c = app.add_subcommand("fuzz", "Random problems and emulator orders against float64");
   add_device_options(*c, o.device);
   c->add_option("--seconds", o.seconds, "How long")->capture_default_str();
   c->add_option("--cases", o.cases, "How many, in place of --seconds");

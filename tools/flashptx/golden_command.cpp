@@ -1,6 +1,5 @@
 // `flashptx golden`: rewrites ptx/ from the generator (`make golden`). With a name: that file and catalog.json, and
 // prints what changed, so that a golden is never updated unseen. Next: catalog_json.cpp.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <set>
 
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/catalog_json.h"
 #include "tools/flashptx/commands.h"
 
@@ -84,9 +84,9 @@ void run_golden(const GoldenOptions& o) {
 
 }  // namespace
 
-void add_golden(CLI::App& app) {
+void add_golden(Command& app) {
   auto options = std::make_shared<GoldenOptions>();
-  CLI::App* c = app.add_subcommand("golden", "Write ptx/ and ptx/catalog.json anew from the generator");
+  Command* c = app.add_subcommand("golden", "Write ptx/ and ptx/catalog.json anew from the generator");
   c->add_option("name", options->name, "Only this kernel; prints its diff");
   c->add_option("--folder", options->folder, "Where the files stand")->capture_default_str();
   c->add_flag("--check", options->check, "Write nothing; exit 1 and print the diff if a file differs");

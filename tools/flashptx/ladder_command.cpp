@@ -1,12 +1,12 @@
 // `flashptx ladder`: the earlier rungs, checked on a small problem and timed on the one asked for,
 // beside what was published. Next: ladder_run.h.
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <memory>
 
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/ladder_run.h"
 #include "tools/flashptx/session.h"
@@ -144,25 +144,25 @@ void run_ladder(const LadderOptions& o) {
 
 }  // namespace
 
-void add_ladder(CLI::App& app) {
+void add_ladder(Command& app) {
   auto o = std::make_shared<LadderOptions>();
-  CLI::App* c = app.add_subcommand(
+  Command* c = app.add_subcommand(
       "ladder", "Standard attention, FlashAttention-1 and -2 on this card, checked and timed");
   c->add_option("--device", o->device, "auto, cuda or emulator")->capture_default_str();
   c->add_option("--dtype", o->dtype, "bf16 or f16")->capture_default_str();
   c->add_option("--head-dim", o->head_dim, "64 or 128")->capture_default_str();
   c->add_option("--seqlen", o->seqlen, "Queries and keys")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(range(1, 1 << 20));
   c->add_option("--tokens", o->tokens, "batch = tokens / seqlen")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(range(1, 1 << 24));
   c->add_option("--hidden", o->hidden, "heads = hidden / head-dim")
       ->capture_default_str()
-      ->check(CLI::Range(128, 1 << 16));
+      ->check(range(128, 1 << 16));
   c->add_option("--repeats", o->repeats, "Timed launches")
       ->capture_default_str()
-      ->check(CLI::Range(3, 1000));
+      ->check(range(3, 1000));
   c->add_option("--csv", o->csv, "Write CSV to this file");
   c->add_option("--svg", o->svg, "Write a bar chart to this file (with a GPU)");
   c->add_flag("--causal", o->causal, "Causal mask");

@@ -1,22 +1,14 @@
 // `flashptx list`: the kernels that stand in ptx/. Next: gen/catalog.h.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/catalog_json.h"
 #include "tools/flashptx/commands.h"
 
 namespace flashptx {
 namespace {
-
-void list_json() {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const KernelConfig& config : catalog()) all.push_back(kernel_json(config, emit(config)));
-  for (const std::string& name : auxiliary_kernels()) all.push_back(auxiliary_json(name, emit_auxiliary(name)));
-  std::cout << all.dump(1) << "\n";
-}
 
 void list_text() {
   std::size_t width = 0;
@@ -33,11 +25,12 @@ void list_text() {
 
 }  // namespace
 
-void add_list(CLI::App& app) {
+void add_list(Command& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* c = app.add_subcommand("list", "The kernels of the catalogue, as committed in ptx/");
+  Command* c = app.add_subcommand("list", "The kernels of the catalogue, as committed in ptx/");
   c->add_flag("--json", *json, "Every launch fact, as in ptx/catalog.json");
-  c->callback([json] { *json ? list_json() : list_text(); });
+  c->callback([json] { if (*json) std::cout << kernels_json();
+    else list_text(); });
 }
 
 }  // namespace flashptx

@@ -1,38 +1,16 @@
 // flashptx: one program to list, write, run, time and look into the kernels.
 //
-// Everything here is plumbing: the subcommands register themselves, errors become exit codes.
+// Everything here is plumbing: the subcommands register themselves.
 // Next: commands.h; run_command.cpp is the subcommand to read first.
-#include <CLI/CLI.hpp>
-#include <iostream>
-
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 
 int main(int argc, char** argv) {
   using namespace flashptx;
-  CLI::App app("FlashPTX: FlashAttention-3 for Hopper as PTX that we emit", "flashptx");
-  app.require_subcommand(1);
-  app.footer(exit_code_help);
-  add_list(app);
-  add_emit(app);
-  add_run(app);
-  add_demo(app);
-  add_bench(app);
-  add_probe(app);
-  add_sass(app);
-  add_units(app);
-  add_ladder(app);
-  add_golden(app);
-  add_fuzz(app);
-  for (CLI::App* sub : app.get_subcommands({})) sub->footer(exit_code_help);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::RuntimeError& e) {  // leave()
-    return e.get_exit_code();
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? exit_ok : exit_usage;
-  } catch (const std::exception& e) {  // gen::Error and the like: one sentence that says where
-    std::cerr << "flashptx: " << e.what() << "\n";
-    return exit_usage;
-  }
-  return exit_ok;
+  Command program("FlashPTX: FlashAttention-3 for Hopper as PTX that we emit", "flashptx");
+  for (auto* add : {add_list, add_emit, add_run, add_demo, add_bench, add_probe, add_sass, add_units, add_ladder,
+                    add_golden, add_fuzz})
+    add(program);
+  program.footer(exit_code_help);
+  return program.run(argc, argv);
 }

@@ -2,12 +2,12 @@
 //
 // Proves the device interface on a new machine or driver; authors of other launchers load ptx/probe.ptx themselves.
 // Next: gen/kernels/probe.cpp.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "gen/catalog.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
 
@@ -76,12 +76,12 @@ void run_probe(const ProblemOptions& options, const std::string& file) {
 
 }  // namespace
 
-void add_probe(CLI::App& app) {
+void add_probe(Command& app) {
   auto options = std::make_shared<ProblemOptions>();
   auto file = std::make_shared<std::string>();
-  CLI::App* c = app.add_subcommand("probe", "Send one parameter of each kind to a kernel that writes back what it got");
+  Command* c = app.add_subcommand("probe", "Send one parameter of each kind to a kernel that writes back what it got");
   add_device_options(*c, *options);
-  c->add_option("--ptx", *file, "This file in place of the generated text")->check(CLI::ExistingFile);
+  c->add_option("--ptx", *file, "This file in place of the generated text")->check(existing_file());
   c->callback([options, file] { run_probe(*options, *file); });
 }
 

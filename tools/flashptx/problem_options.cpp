@@ -1,17 +1,17 @@
 // Options -> problem, layout, inputs, device. The host checks the problem itself. Next: host/problem.h.
 #include "tools/flashptx/problem_options.h"
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <fstream>
 #include <iostream>
 
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/reference/numeric.h"
 
 namespace flashptx {
 
-void add_problem_options(CLI::App& app, ProblemOptions& o) {
+void add_problem_options(Command& app, ProblemOptions& o) {
   app.add_option("--dtype", o.dtype, "f16 (fp16) or bf16")->capture_default_str();
   app.add_option("--batch", o.batch)->capture_default_str();
   app.add_option("--heads", o.heads, "Query heads")->capture_default_str();
@@ -22,18 +22,18 @@ void add_problem_options(CLI::App& app, ProblemOptions& o) {
   app.add_option("--head-dim-v", o.head_dim_v, "Of V and O; default: that of Q");
   app.add_flag("--causal", o.causal, "Query i sees key j when j <= i + seqlen_k - seqlen_q");
   app.add_option("--layout", o.layout, "Memory order: bshd, bhsd, or qkv (views of one fused buffer)")
-      ->check(CLI::IsMember({"bshd", "bhsd", "qkv"}))
+      ->check(one_of({"bshd", "bhsd", "qkv"}))
       ->capture_default_str();
   app.add_option("--scale", o.scale, "Softmax scale; default: 1 / sqrt(head_dim)");
   app.add_option("--inputs", o.inputs, "random, outliers, ones, identity_qk, v_ramp or one_hot")
-      ->check(CLI::IsMember({"random", "outliers", "ones", "identity_qk", "v_ramp", "one_hot"}))
+      ->check(one_of({"random", "outliers", "ones", "identity_qk", "v_ramp", "one_hot"}))
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Of the random data")->capture_default_str();
 }
 
-void add_device_options(CLI::App& app, ProblemOptions& o) {
+void add_device_options(Command& app, ProblemOptions& o) {
   app.add_option("--device", o.device, "auto (a GPU, else the emulator), cuda or emulator")
-      ->check(CLI::IsMember({"auto", "cuda", "emulator"}))
+      ->check(one_of({"auto", "cuda", "emulator"}))
       ->capture_default_str();
   app.add_option("--ordinal", o.ordinal, "Which CUDA device")->capture_default_str();
 }

@@ -7,11 +7,9 @@
 #include "tools/flashptx/session.h"
 #include "tools/reference/inputs.h"
 
-namespace CLI {
-class App;
-}
-
 namespace flashptx {
+
+class Command;
 
 struct ProblemOptions {
   std::string dtype = "bf16", layout = "bshd", inputs = "random", device = "auto";
@@ -22,8 +20,8 @@ struct ProblemOptions {
   std::uint64_t seed = 1;
 };
 
-void add_problem_options(CLI::App& app, ProblemOptions& options);
-void add_device_options(CLI::App& app, ProblemOptions& options);
+void add_problem_options(Command& app, ProblemOptions& options);
+void add_device_options(Command& app, ProblemOptions& options);
 
 // Leave with exit_usage and a sentence where a value cannot be.
 reference::Problem problem_from(const ProblemOptions& options);

@@ -2,13 +2,13 @@
 //
 // On the emulator --seeds N runs N legal orders and wants the same bits from all. --ptx runs a text that was
 // edited by hand in place of the generated one. Next: runner.cpp.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "host/emulator/emulator.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
@@ -153,15 +153,15 @@ void run_run(const RunOptions& o) {
 
 }  // namespace
 
-void add_run(CLI::App& app) {
+void add_run(Command& app) {
   auto options = std::make_shared<RunOptions>();
   RunOptions& o = *options;
-  CLI::App* c = app.add_subcommand("run", "Run one attention problem and compare it with float64");
+  Command* c = app.add_subcommand("run", "Run one attention problem and compare it with float64");
   add_problem_options(*c, o.problem);
   add_device_options(*c, o.problem);
   c->add_option("--kernel", o.kernel, "Name of the kernel to use; default: the host's choice");
   c->add_option("--ptx", o.ptx_file, "Run this PTX file in place of the generated text (entry and parameters kept)")
-      ->check(CLI::ExistingFile);
+      ->check(existing_file());
   c->add_flag("--no-lse,!--lse", o.no_lse, "Do not ask for LSE (--lse, the default, does)");
   c->add_option("--seeds", o.seeds, "Emulator: number of legal orders to run; all must give the same bits")
       ->capture_default_str();

@@ -1,6 +1,5 @@
 // `flashptx sass`: assemble, disassemble, annotate.
 // Next: sass.h.
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -8,6 +7,7 @@
 
 #include "gen/catalog.h"
 #include "gen/kernels/ladder.h"
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/sass.h"
 
@@ -65,9 +65,9 @@ void run_sass(const SassOptions& o) {
 
 }  // namespace
 
-void add_sass(CLI::App& app) {
+void add_sass(Command& app) {
   auto options = std::make_shared<SassOptions>();
-  CLI::App* c = app.add_subcommand(
+  Command* c = app.add_subcommand(
       "sass", "Machine code of a kernel: control bits, counts a loop, what lies under each wgmma");
   c->add_option("kernel", options->input, "A .ptx file, a .cubin, or a kernel's name")->required();
   c->add_option("--entry", options->entry, "Only this entry point");

@@ -1,11 +1,11 @@
 // `flashptx units`: measures the units of an SM with the micro-kernels of ptx/units/.
 // Next: units.h.
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 
+#include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/units.h"
@@ -86,16 +86,16 @@ bool run_units(const UnitsOptions& o) {
 
 }  // namespace
 
-void add_units(CLI::App& app) {
+void add_units(Command& app) {
   auto o = std::make_shared<UnitsOptions>();
-  CLI::App* c = app.add_subcommand("units",
+  Command* c = app.add_subcommand("units",
                                    "Measure the units of an SM: tensor cores, special functions, "
                                    "memory, barriers, and exp beside wgmma");
   c->add_option("only", o->only,
                 "A group (tensor, special, arithmetic, convert, shared, tma, synchronisation, "
                 "beside) or part of a name");
   c->add_option("--device", o->device, "auto, cuda or emulator");
-  c->add_option("--samples", o->samples, "Timed launches a unit")->check(CLI::Range(1, 1000));
+  c->add_option("--samples", o->samples, "Timed launches a unit")->check(range(1, 1000));
   c->add_option("--csv", o->csv, "Write CSV to this file");
   c->add_option("--json", o->json, "Write JSON (nvbench's shape) to this file");
   c->add_option("--svg", o->svg, "Write PREFIX_rates.svg and PREFIX_beside.svg");
@@ -106,8 +106,6 @@ void add_units(CLI::App& app) {
   c->callback([o] {
     try {
       if (!run_units(*o)) leave(exit_mismatch, "a unit did not give the right result");
-    } catch (const CLI::Error&) {  // leave()
-      throw;
     } catch (const std::exception& e) {
       leave(exit_usage, e.what());
     }

@@ -1,0 +1,120 @@
+// The one file that includes CLI11; and how a subcommand ends early. Next: args.h.
+#include "tools/flashptx/args.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <list>
+
+#include "tools/flashptx/commands.h"
+
+namespace flashptx {
+namespace {
+
+// Thrown by leave(); no std::exception, so that no subcommand catches it by accident.
+struct Leave {
+  ExitCode code;
+};
+
+}  // namespace
+
+void leave(ExitCode code, const std::string& sentence) {
+  if (!sentence.empty()) std::cerr << "flashptx: " << sentence << "\n";
+  throw Leave{code};
+}
+
+struct Command::Inner {
+  std::unique_ptr<CLI::App> owned;  // of the program; subcommands belong to it
+  CLI::App* app = nullptr;
+  std::list<Option> options;
+  std::list<std::unique_ptr<Command>> subcommands;
+};
+
+Option* Option::check(const Check& c) {
+  auto* option = static_cast<CLI::Option*>(inner_);
+  switch (c.kind) {
+    case Check::Kind::words: option->check(CLI::IsMember(c.words)); break;
+    case Check::Kind::range: option->check(CLI::Range(c.low, c.high)); break;
+    case Check::Kind::existing_file: option->check(CLI::ExistingFile); break;
+    case Check::Kind::existing_folder: option->check(CLI::ExistingDirectory); break;
+  }
+  return this;
+}
+
+Option* Option::capture_default_str() {
+  static_cast<CLI::Option*>(inner_)->capture_default_str();
+  return this;
+}
+
+Option* Option::delimiter(char c) {
+  static_cast<CLI::Option*>(inner_)->delimiter(c);
+  return this;
+}
+
+Option* Option::required() {
+  static_cast<CLI::Option*>(inner_)->required();
+  return this;
+}
+
+Command::Command(const std::string& about, const std::string& name) : inner_(std::make_unique<Inner>()) {
+  inner_->owned = std::make_unique<CLI::App>(about, name);
+  inner_->app = inner_->owned.get();
+  inner_->app->require_subcommand(1);
+}
+
+Command::Command(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) {}
+Command::~Command() = default;
+
+Command* Command::add_subcommand(const std::string& name, const std::string& about) {
+  auto inner = std::make_unique<Inner>();
+  inner->app = inner_->app->add_subcommand(name, about);
+  inner_->subcommands.emplace_back(new Command(std::move(inner)));
+  return inner_->subcommands.back().get();
+}
+
+void Command::callback(std::function<void()> body) { inner_->app->callback(std::move(body)); }
+
+void Command::footer(const std::string& text) {
+  inner_->app->footer(text);
+  for (auto& sub : inner_->subcommands) sub->footer(text);
+}
+
+template <class T>
+Option* Command::option(const std::string& names, T& value, const std::string& help) {
+  inner_->options.emplace_back(inner_->app->add_option(names, value, help));
+  return &inner_->options.back();
+}
+
+#define FLASHPTX_OPTION(Type)                                                                   \
+  Option* Command::add_option(const std::string& names, Type& value, const std::string& help) { \
+    return option(names, value, help);                                                          \
+  }
+FLASHPTX_OPTION(std::string)
+FLASHPTX_OPTION(int)
+FLASHPTX_OPTION(std::int64_t)
+FLASHPTX_OPTION(std::uint64_t)
+FLASHPTX_OPTION(double)
+FLASHPTX_OPTION(std::vector<std::string>)
+FLASHPTX_OPTION(std::vector<int>)
+FLASHPTX_OPTION(std::vector<std::int64_t>)
+#undef FLASHPTX_OPTION
+
+Option* Command::add_flag(const std::string& names, bool& value, const std::string& help) {
+  inner_->options.emplace_back(inner_->app->add_flag(names, value, help));
+  return &inner_->options.back();
+}
+
+int Command::run(int argc, char** argv) {
+  try {
+    inner_->app->parse(argc, argv);
+  } catch (const Leave& e) {
+    return e.code;
+  } catch (const CLI::ParseError& e) {
+    return inner_->app->exit(e) == 0 ? exit_ok : exit_usage;
+  } catch (const std::exception& e) {  // gen::Error and the like: one sentence that says where
+    std::cerr << "flashptx: " << e.what() << "\n";
+    return exit_usage;
+  }
+  return exit_ok;
+}
+
+}  // namespace flashptx
