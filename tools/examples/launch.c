@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   kernel_file file;
   void *context, *module, *function, *params[32];
   int device, major, multiprocessors;
-  if (argc != 2 || !read_kernel(argv[1], &file))
+  if (argc < 2 || !read_kernel(argv[1], &file))
     return fprintf(stderr, "usage: %s ptx/attn_fwd_bf16_d128_...ptx\n", argv[0]), 2;
   if (!load_driver() || cuInit(0) != 0) return fprintf(stderr, "no CUDA driver here\n"), 3;
   CHECK(cuDeviceGet(&device, 0));

@@ -50,7 +50,7 @@ static T* upload(const std::vector<T>& host) {
 
 int main(int argc, char** argv) {
   kernel_file file;
-  if (argc != 2 || !read_kernel(argv[1], &file))
+  if (argc < 2 || !read_kernel(argv[1], &file))
     return std::fprintf(stderr, "usage: %s ptx/attn_fwd_bf16_d128_...ptx\n", argv[0]), 2;
   int devices = 0;
   cudaDeviceProp device;
