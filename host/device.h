@@ -143,7 +143,11 @@ struct EmulatorOptions {
   bool check_hazards = true;      // checkers subscribed
   int multiprocessors = 0;        // that info() claims, 0: 132; few make persistent kernels walk many tiles
   bool fp8_narrow_accumulator = false;
-  std::function<void(const std::string&)> progress;  // called about once a second in long runs
+  std::function<void(const std::string&)> progress;  // from two seconds on, about once a second
+  std::function<bool()> cancelled;  // asked now and then; true ends the launch with launch_failed
+  // A cluster that executes more warp instructions than this ends with a fault that lists its warps; 0: the
+  // default, 1e10 in all and 1e8 during which nothing happens that another warp could wait for.
+  std::uint64_t instruction_limit = 0, idle_instruction_limit = 0;
 };
 Status open_emulator(const EmulatorOptions& options, std::unique_ptr<Device>* out);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 
@@ -183,7 +184,8 @@ class EmulatorDevice : public Device {
     return Status::error(StatusCode::unsupported, "the emulator keeps no time");
   }
 
-  std::string stats() const { return stats_; }
+  const std::string& stats() const { return stats_; }
+  const std::vector<std::uint64_t>& line_counts() const { return line_counts_; }
 
  private:
   static Status outside(std::uint64_t address, std::size_t bytes) {
@@ -193,78 +195,122 @@ class EmulatorDevice : public Device {
                              ") is not inside one allocation of this device");
   }
 
-  Status run(const GridInfo& grid) {
+  // What the threads of one launch share.
+  struct Launch {
+    GridInfo& grid;
     std::uint32_t clusters[3];
-    for (int i = 0; i < 3; ++i) clusters[i] = grid.dims.grid[i] / grid.dims.cluster[i];
-    std::uint64_t total = std::uint64_t{clusters[0]} * clusters[1] * clusters[2];
-    unsigned threads = options_.threads > 0 ? static_cast<unsigned>(options_.threads)
-                                            : std::max(1u, std::thread::hardware_concurrency());
-    threads = static_cast<unsigned>(std::min<std::uint64_t>(threads, total));
-    if (grid.program->uses_global_atomics) threads = 1;
-    std::atomic<std::uint64_t> next{0}, done{0};
-    std::atomic<bool> stop{false};
+    std::uint64_t total;
+    std::atomic<std::uint64_t> next{0}, done{0}, instructions{0};
+    // The first cluster in order that has a fault. Those before it run to their end, so that the
+    // fault reported does not depend on how fast the threads are.
+    std::atomic<std::uint64_t> fault_at{~std::uint64_t{0}};
+    std::atomic<bool> cancelled{false};
     std::mutex mutex;
+    std::condition_variable ended;
+    unsigned running = 0;  // threads but the caller's
     std::string fault;
-    std::uint64_t fault_at = ~std::uint64_t{0};
     Counters sum;
-    for (auto& e : sum.executed) e.assign(grid.program->code.size(), 0);
-    sum.conflicts.assign(grid.program->code.size(), 0);
+    std::chrono::steady_clock::time_point told = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    std::thread::id main = std::this_thread::get_id();
 
-    auto work = [&](bool main_thread) {
-      Counters counters = sum_shape(grid);
-      auto last = std::chrono::steady_clock::now();
-      for (;;) {
-        std::uint64_t at = next++;
-        if (at >= total || stop) break;
-        std::uint32_t id[3] = {static_cast<std::uint32_t>(at % clusters[0]),
-                               static_cast<std::uint32_t>(at / clusters[0] % clusters[1]),
-                               static_cast<std::uint32_t>(at / clusters[0] / clusters[1])};
-        std::vector<std::unique_ptr<Observer>> checkers;
-        if (options_.check_hazards) checkers = make_checkers(*grid.program);
-        std::vector<Observer*> observers;
-        for (auto& c : checkers) observers.push_back(c.get());
-        try {
-          Machine machine(grid, id, observers, &counters);
-          machine.run();
-        } catch (const Fault& f) {
-          std::lock_guard lock(mutex);
-          if (at < fault_at) fault_at = at, fault = f.what();
-          stop = true;
-        }
-        ++done;
-        auto now = std::chrono::steady_clock::now();
-        if (main_thread && options_.progress && now - last > std::chrono::seconds(1)) {
-          last = now;
-          options_.progress(grid.program->entry + ": " + std::to_string(done.load()) + " of " +
-                            std::to_string(total) + " clusters");
-        }
-      }
-      std::lock_guard lock(mutex);
-      for (int r = 0; r < 3; ++r)
-        for (std::size_t i = 0; i < sum.executed[r].size(); ++i)
-          sum.executed[r][i] += counters.executed[r][i];
-      for (std::size_t i = 0; i < sum.conflicts.size(); ++i)
-        sum.conflicts[i] += counters.conflicts[i];
-    };
-    std::vector<std::thread> pool;
-    for (unsigned t = 1; t < threads; ++t) pool.emplace_back(work, false);
-    work(true);
-    for (auto& t : pool) t.join();
-    stats_ = describe_counters(*grid.program, sum);
-    if (stop)
-      return Status::error(
-          StatusCode::launch_failed,
-          fault + (options_.seed
-                       ? "\n(seed " + std::to_string(options_.seed) + ", adversary level " +
-                             std::to_string(options_.adversary_level) + ")"
-                       : ""));
-    return {};
-  }
-  static Counters sum_shape(const GridInfo& grid) {
+    explicit Launch(GridInfo& g) : grid(g), sum(empty_counters(g)) {
+      for (int i = 0; i < 3; ++i) clusters[i] = g.dims.grid[i] / g.dims.cluster[i];
+      total = std::uint64_t{clusters[0]} * clusters[1] * clusters[2];
+    }
+  };
+  static Counters empty_counters(const GridInfo& grid) {
     Counters c;
     for (auto& e : c.executed) e.assign(grid.program->code.size(), 0);
-    c.conflicts.assign(grid.program->code.size(), 0);
+    for (auto& e : c.conflicts) e.assign(grid.program->code.size(), 0);
     return c;
+  }
+
+  // Called by each thread within long clusters and after each; true: cluster `at` is of no use any
+  // more. Only the caller's thread speaks to the caller.
+  bool tick(Launch& l, std::uint64_t at, std::uint64_t instructions) const {
+    l.instructions += instructions;
+    if (std::this_thread::get_id() != l.main) return l.cancelled || at > l.fault_at;
+    if (options_.cancelled && options_.cancelled()) l.cancelled = true;
+    const auto now = std::chrono::steady_clock::now();
+    if (options_.progress && now - l.told > std::chrono::seconds(1)) {
+      l.told = now;
+      options_.progress(l.grid.program->entry + ": " + std::to_string(l.done.load()) + " of " +
+                        std::to_string(l.total) + " clusters, " +
+                        std::to_string(l.instructions.load() / 1'000'000) + " million warp instructions");
+    }
+    return l.cancelled || at > l.fault_at;
+  }
+
+  void run_clusters(Launch& l) const {
+    Counters counters = empty_counters(l.grid);
+    GridInfo grid = l.grid;
+    for (;;) {
+      const std::uint64_t at = l.next++;
+      if (at >= l.total || tick(l, at, 0)) break;
+      grid.tick = [&](std::uint64_t instructions) { return tick(l, at, instructions); };
+      const std::uint32_t id[3] = {static_cast<std::uint32_t>(at % l.clusters[0]),
+                                   static_cast<std::uint32_t>(at / l.clusters[0] % l.clusters[1]),
+                                   static_cast<std::uint32_t>(at / l.clusters[0] / l.clusters[1])};
+      std::vector<std::unique_ptr<Observer>> checkers;
+      if (options_.check_hazards) checkers = make_checkers(*l.grid.program);
+      std::vector<Observer*> observers;
+      for (auto& c : checkers) observers.push_back(c.get());
+      try {
+        Machine machine(grid, id, observers, &counters);
+        machine.run();
+      } catch (const Fault& f) {
+        std::lock_guard lock(l.mutex);
+        if (at < l.fault_at) l.fault_at = at, l.fault = f.what();
+      } catch (const Cancelled&) {
+        break;
+      }
+      ++l.done;
+    }
+    std::lock_guard lock(l.mutex);
+    for (int r = 0; r < 3; ++r)
+      for (std::size_t i = 0; i < l.sum.executed[r].size(); ++i) {
+        l.sum.executed[r][i] += counters.executed[r][i];
+        l.sum.conflicts[r][i] += counters.conflicts[r][i];
+      }
+  }
+
+  Status run(GridInfo& grid) {
+    Launch l(grid);
+    unsigned threads = options_.threads > 0 ? static_cast<unsigned>(options_.threads)
+                                            : std::max(1u, std::thread::hardware_concurrency());
+    threads = static_cast<unsigned>(std::min<std::uint64_t>(threads, l.total));
+    if (grid.program->uses_global_atomics) threads = 1;
+    std::vector<std::thread> pool;
+    l.running = threads - 1;
+    for (unsigned t = 1; t < threads; ++t)
+      pool.emplace_back([&] {
+        run_clusters(l);
+        std::lock_guard lock(l.mutex);
+        --l.running;
+        l.ended.notify_one();
+      });
+    run_clusters(l);
+    for (std::unique_lock lock(l.mutex); l.running > 0;) {
+      l.ended.wait_for(lock, std::chrono::milliseconds(100));
+      lock.unlock();  // the caller's functions may take their time
+      tick(l, l.total, 0);
+      lock.lock();
+    }
+    for (auto& t : pool) t.join();
+    stats_ = describe_counters(*grid.program, l.sum);
+    line_counts_ = counts_by_line(*grid.program, l.sum);
+    if (!l.fault.empty())
+      return Status::error(
+          StatusCode::launch_failed,
+          l.fault + (options_.seed
+                         ? "\n(seed " + std::to_string(options_.seed) + ", adversary level " +
+                               std::to_string(options_.adversary_level) + ")"
+                         : ""));
+    if (l.cancelled)
+      return Status::error(StatusCode::launch_failed,
+                           grid.program->entry + ": interrupted after " + std::to_string(l.done.load()) +
+                               " of " + std::to_string(l.total) + " clusters");
+    return {};
   }
 
   EmulatorOptions options_;
@@ -273,6 +319,7 @@ class EmulatorDevice : public Device {
   std::vector<std::unique_ptr<EmulatorKernel>> kernels_;
   std::mutex mutex_;
   std::string stats_;
+  std::vector<std::uint64_t> line_counts_;
 };
 
 }  // namespace
@@ -285,6 +332,11 @@ Status open_emulator(const EmulatorOptions& options, std::unique_ptr<Device>* ou
 std::string emulator_stats(const Device& device) {
   auto* e = dynamic_cast<const EmulatorDevice*>(&device);
   return e ? e->stats() : "";
+}
+
+std::vector<std::uint64_t> emulator_line_counts(const Device& device) {
+  auto* e = dynamic_cast<const EmulatorDevice*>(&device);
+  return e ? e->line_counts() : std::vector<std::uint64_t>();
 }
 
 std::string emulator_limits() {

@@ -77,6 +77,7 @@ enum class EventKind : std::uint8_t {
   cta_exit,
   bad_address,  // text says what
   deadlock,
+  livelock,  // an instruction limit was passed: text says which
 };
 
 struct Event {

@@ -280,6 +280,7 @@ void Machine::run() {
     if (w) {
       run_warp(*w,
                level == 0 ? 256 : 1 + static_cast<int>(random.below(random.below(8) ? 64 : 1024)));
+      watch();
       continue;
     }
     if (!pending.empty()) {
@@ -295,12 +296,49 @@ void Machine::run() {
     publish(e);
     throw Fault(where(*e.warp, *e.instr) + ": deadlock:\n" + describe_stuck());
   }
+  if (grid.tick) grid.tick(steps - ticked_);
   for (auto& c : ctas) {
     Event e{EventKind::cta_exit};
     e.cta = c.get();
     publish(e);
   }
   while (!pending.empty()) land_one(false);
+}
+
+// What must happen although some warp can always run: late copies land at last, the host hears of
+// the run, and a kernel that spins for ever is ended.
+void Machine::watch() {
+  if (progress != last_progress_) last_progress_ = progress, progress_steps_ = steps;
+  const std::uint64_t idle = steps - progress_steps_;
+  // A warp that polls (mbarrier.test_wait, a flag in memory) never sleeps; the copy that it waits
+  // for lands once everybody has had a long time.
+  if (idle > 4096 * warps.size() && !pending.empty()) land_one(level > 0);
+  if (steps < next_tick_) return;
+  next_tick_ = steps + tick_steps;
+  if (grid.tick && grid.tick(steps - ticked_)) throw Cancelled();
+  ticked_ = steps;
+  const EmulatorOptions& o = grid.options;
+  const std::uint64_t all = o.instruction_limit ? o.instruction_limit : 10'000'000'000ull,
+                      quiet = o.idle_instruction_limit ? o.idle_instruction_limit : 100'000'000ull;
+  if (idle > quiet)
+    livelock("livelock: for " + std::to_string(idle) +
+             " warp instructions no barrier, copy or exit that another warp could wait for (the limit is " +
+             std::to_string(quiet) +
+             "); a warp that polls for a CTA outside its cluster waits in vain, for those run one after the other");
+  if (steps > all)
+    livelock("livelock: this cluster has executed " + std::to_string(steps) +
+             " warp instructions (the limit is " + std::to_string(all) + ")");
+}
+
+void Machine::livelock(const std::string& what) {
+  Warp* at = warps[last_].get();
+  for (auto& x : warps)
+    if (!at->live && x->live) at = x.get();
+  const Instr& in = program.code[at->splits[0].pc];
+  Event e{EventKind::livelock};
+  e.warp = at, e.cta = at->cta, e.instr = &in, e.text = what.c_str();
+  publish(e);
+  throw Fault(where(*at, in) + ": " + what + "\n" + describe_stuck());
 }
 
 // try_wait may return false after a while: let every sleeper try again, a few times without any
@@ -499,7 +537,7 @@ std::string Machine::describe_stuck() const {
       out.append("  ").append(where(*w, in)).append(": ");
       switch (s.wait) {
         case Wait::none:
-          out += "could run";
+          out += "runs, at " + in.text;
           break;
         case Wait::mbarrier: {
           Mbarrier* b = w->cta->mbarrier(s.key);

@@ -190,12 +190,18 @@ struct GridInfo {
   EmulatorOptions options;
   GlobalSpace* memory = nullptr;
   std::uint64_t multiprocessors = 132;
+  // Called every tick_steps instructions of a cluster; true: stop, for the launch is over already.
+  std::function<bool(std::uint64_t instructions)> tick;
 };
+constexpr std::uint64_t tick_steps = 1 << 18;
+// Leaves Machine::run when tick says so.
+struct Cancelled {};
 
-// Executions by role (none, producer, consumer) and instruction; bank passes beyond the ideal.
+
+// Executions, and bank passes beyond the ideal, by role (none, producer, consumer) and instruction.
 struct Counters {
   std::vector<std::uint64_t> executed[3];
-  std::vector<std::uint64_t> conflicts;
+  std::vector<std::uint64_t> conflicts[3];
 };
 
 class Machine {
@@ -266,12 +272,16 @@ class Machine {
   bool choose_split(Warp& w);
   void check_registers(Warp& w, const Instr& in, std::uint32_t mask);
   bool time_out_waiters();
+  void watch();
+  [[noreturn]] void livelock(const std::string& what);
   void merge(Warp& w);
 
   std::vector<Observer*> observers_;
   std::size_t last_ = 0;
   int idle_rounds_ = 0;
   std::uint64_t idle_progress_ = 0;
+  std::uint64_t next_tick_ = tick_steps, ticked_ = 0;
+  std::uint64_t last_progress_ = 0, progress_steps_ = 0;  // when `progress` last moved
   std::uint64_t async_order_ = 0;
   int live_warps_ = 0;
 };

@@ -44,7 +44,7 @@ void publish_shared(Warp& w, const Instr& in, u32 mask, const u64* addresses, u3
   if (!n) return;
   if (m.counters && bytes >= 4) {
     BankPasses passes = bank_passes(conflict_addresses, shared_mask, static_cast<int>(bytes));
-    m.counters->conflicts[in.pc] += static_cast<u64>(passes.conflicts());
+    m.counters->conflicts[w.role_index][in.pc] += static_cast<u64>(passes.conflicts());
   }
   if (!m.observed()) return;
   for (std::size_t rank = 0; rank < m.ctas.size(); ++rank) {

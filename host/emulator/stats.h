@@ -8,5 +8,6 @@
 namespace flashptx::emulator {
 
 std::string describe_counters(const Program& program, const Counters& counters);
+std::vector<std::uint64_t> counts_by_line(const Program& program, const Counters& counters);
 
 }  // namespace flashptx::emulator

@@ -75,7 +75,10 @@ void Command::callback(std::function<void()> body) { inner_->app->callback(std::
 
 void Command::footer(const std::string& text) {
   inner_->app->footer(text);
-  for (auto& sub : inner_->subcommands) sub->footer(text);
+  for (auto& sub : inner_->subcommands) {
+    const std::string own = sub->inner_->app->get_footer();
+    sub->footer(own.empty() ? text : own + "\n" + text);
+  }
 }
 
 template <class T>

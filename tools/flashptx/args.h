@@ -43,7 +43,7 @@ class Command {
   Command* add_subcommand(const std::string& name, const std::string& about);
   // Called when the subcommand was chosen and its options are read.
   void callback(std::function<void()> body);
-  // Shown below the help of this command and of every subcommand.
+  // Shown below the help of this command, and below that (and the footer) of every subcommand so far.
   void footer(const std::string& text);
 
   // "name" is positional, "-o,--output" an option.

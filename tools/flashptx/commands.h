@@ -10,10 +10,10 @@ namespace flashptx {
 
 class Command;
 
-enum ExitCode { exit_ok = 0, exit_mismatch = 1, exit_usage = 2, exit_no_device = 3 };
+enum ExitCode { exit_ok = 0, exit_mismatch = 1, exit_usage = 2, exit_no_device = 3, exit_interrupted = 130 };
 constexpr const char* exit_code_help =
     "Exit codes: 0 all well; 1 a wrong result, a fault or an error while running; 2 the command line or the\n"
-    "problem asked for cannot be; 3 no device of the kind asked for.";
+    "problem asked for cannot be; 3 no device of the kind asked for; 130 ended by Ctrl-C.";
 
 void add_list(Command& app);
 void add_emit(Command& app);

@@ -83,7 +83,9 @@ std::string write_ptx(const std::string& folder, const EmittedKernel& kernel) {
 }
 
 void run_demo(const ProblemOptions& options, const std::string& folder) {
-  const auto device = open_or_leave(device_from(options));
+  DeviceRequest request = device_from(options);
+  watch_emulator(request.emulator);
+  const auto device = open_or_leave(request);
   const bool small = device->info().is_emulator;
   std::printf("FlashPTX: exact attention on Hopper, in PTX that was generated just now\n\n");
   say("device", describe(device->info()));
@@ -92,6 +94,7 @@ void run_demo(const ProblemOptions& options, const std::string& folder) {
   std::fflush(stdout);
   Attention attention(*device);
   const Outcome r = run_case(*device, attention, c, {}, small ? 0 : 20);
+  if (interrupted()) leave(exit_interrupted, r.complaint());
   if (r.kernel.empty()) leave(exit_mismatch, r.complaint());
   KernelConfig config;
   std::string error;

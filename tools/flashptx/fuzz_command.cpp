@@ -77,9 +77,12 @@ void run_fuzz(const FuzzOptions& o) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(o.seconds);
   std::uint64_t index = 0, failed = 0;
-  for (; o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end; ++index) {
+  EmulatorOptions watched;
+  watch_emulator(watched);
+  for (; !interrupted() && (o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end); ++index) {
     const Drawn drawn = draw_case(o.seed, index, o.device);
     DeviceRequest request = device_from(drawn.problem);
+    request.emulator.cancelled = watched.cancelled;
     request.emulator.seed = drawn.emulator_seed;
     request.emulator.adversary_level = drawn.emulator_seed == 0 ? 0 : 2;
     const auto device = open_or_leave(request);
@@ -88,6 +91,7 @@ void run_fuzz(const FuzzOptions& o) {
     Attention attention(*device);
     const Outcome r = run_case(*device, attention, c, {});
     if (r.ok()) continue;
+    if (interrupted()) break;
     ++failed;
     std::printf("%s\n  %s\n", command_line(drawn.problem, drawn.emulator_seed).c_str(), r.complaint().c_str());
     std::fflush(stdout);
@@ -95,6 +99,7 @@ void run_fuzz(const FuzzOptions& o) {
   std::printf("fuzz: %llu cases, %llu failed\n", static_cast<unsigned long long>(index),
               static_cast<unsigned long long>(failed));
   if (failed > 0) leave(exit_mismatch, "");
+  if (interrupted()) leave(exit_interrupted, "");
 }
 
 }  // namespace

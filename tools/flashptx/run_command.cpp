@@ -21,8 +21,8 @@ struct RunOptions {
   ProblemOptions problem;
   std::string kernel, ptx_file;
   bool no_lse = false, json = false, stats = false;
-  int seeds = 1, repeats = 20, adversary_level = 1;
-  std::uint64_t emulator_seed = 0;
+  int seeds = 1, repeats = 20, adversary_level = 1, emulator_multiprocessors = 0;
+  std::uint64_t emulator_seed = 0, emulator_limit = 0;
   std::int64_t check_rows = 0;
 };
 
@@ -85,7 +85,8 @@ void print_text(const Case& c, const Verdict& v) {
     else
       std::printf("time           not reported: %s\n", refused.c_str());
   }
-  std::printf("%s\n", v.complaint.empty() ? "ok: agrees with float64" : ("MISMATCH: " + v.complaint).c_str());
+  const char* what = interrupted() ? "INTERRUPTED: " : "MISMATCH: ";
+  std::printf("%s\n", v.complaint.empty() ? "ok: agrees with float64" : (what + v.complaint).c_str());
 }
 
 Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, const ForwardChoice& choice,
@@ -115,6 +116,7 @@ Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, con
 
 ExitCode exit_code(const Verdict& v) {
   if (v.complaint.empty()) return exit_ok;
+  if (interrupted()) return exit_interrupted;
   switch (v.outcome.status.code) {
     case StatusCode::invalid_argument:
     case StatusCode::unsupported: return exit_usage;
@@ -134,11 +136,12 @@ void run_run(const RunOptions& o) {
     if (choice.kernel.empty()) choice.kernel = entry_name(choice.ptx);
   }
   DeviceRequest request = device_from(o.problem);
-  if (!o.json)
-    request.emulator.progress = [](const std::string& line) { std::cerr << "  " << line << "\n"; };
+  request.emulator.multiprocessors = o.emulator_multiprocessors;
+  request.emulator.instruction_limit = request.emulator.idle_instruction_limit = o.emulator_limit;
   open_or_leave(request);  // before the reference is computed: a missing device should not cost seconds
   const Case c = make_case(shape, layout_from(o.problem), inputs_from(o.problem), o.problem.seed, !o.no_lse,
                            o.check_rows);
+  watch_emulator(request.emulator);  // not before: Ctrl-C shall end the reference too
   DeviceInfo info;
   const Verdict v = run_seeds(o, request, c, choice, &info);
   if (o.json) {
@@ -169,10 +172,17 @@ void add_run(Command& app) {
       ->capture_default_str();
   c->add_option("--adversary", o.adversary_level, "Emulator: 1 late completions, 2 any legal order")
       ->capture_default_str();
-  c->add_flag("--stats", o.stats, "Emulator: instructions by role, loops, bank conflicts");
+  c->add_option("--emulator-multiprocessors", o.emulator_multiprocessors,
+                "Emulator: multiprocessors that it claims, 0: 132; few make persistent kernels walk many tiles")
+      ->check(range(0, 100000));
+  c->add_option("--emulator-limit", o.emulator_limit,
+                "Emulator: warp instructions of a cluster, and of a cluster in which nothing moves, before it is\n"
+                "taken to loop for ever; 0: 1e10 and 1e8");
+  c->add_flag("--stats", o.stats, "Emulator: instructions by role and loop, a trip's worth, bank conflicts");
   c->add_option("--repeats", o.repeats, "GPU: timed launches")->capture_default_str();
   c->add_option("--check-rows", o.check_rows, "Query rows of each head to compare; 0: as many as take some seconds");
   c->add_flag("--json", o.json, "The verdict as JSON");
+  c->footer("What the emulator does not model:\n" + emulator_limits());
   c->callback([options] { run_run(*options); });
 }
 

@@ -1,7 +1,35 @@
 // Opening a device by choice. Next: session.h.
 #include "tools/flashptx/session.h"
 
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
 namespace flashptx {
+namespace {
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+
+void on_interrupt(int) {
+  interrupt_seen = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+}  // namespace
+
+bool interrupted() { return interrupt_seen != 0; }
+
+void watch_emulator(EmulatorOptions& options) {
+  // A shell that starts us in the background has SIGINT ignored; leave it so.
+  if (std::signal(SIGINT, on_interrupt) == SIG_IGN) std::signal(SIGINT, SIG_IGN);
+  options.cancelled = interrupted;
+  options.progress = [](const std::string& line) {
+    // One line that is written over, where somebody looks; else a line each.
+    std::fprintf(stderr, isatty(STDERR_FILENO) ? "\r  %s\033[K\r" : "  %s\n", line.c_str());
+    std::fflush(stderr);
+  };
+}
 
 bool parse_device_choice(const std::string& text, DeviceChoice* out) {
   if (text == "auto") *out = DeviceChoice::automatic;

@@ -18,6 +18,10 @@ struct DeviceRequest {
   EmulatorOptions emulator;
 };
 
+// Lets the emulator say on stderr how far it is, and Ctrl-C end its launch; a second Ctrl-C ends the process.
+void watch_emulator(EmulatorOptions& options);
+bool interrupted();  // by that Ctrl-C
+
 // automatic: a GPU, else the emulator with `*note` saying in one sentence why no GPU was taken.
 Status open_device(const DeviceRequest& request, std::unique_ptr<Device>* out, std::string* note);
 

@@ -61,6 +61,9 @@ class ProgressChecker : public Checker {
       case EventKind::deadlock:
         deadlock(e);
         break;
+      case EventKind::livelock:
+        report(e, -1, std::string(e.text) + "\n" + e.machine->describe_stuck());
+        break;
       default:
         break;
     }

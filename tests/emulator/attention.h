@@ -1,0 +1,37 @@
+// One problem on one kernel of the emulator, against float64; shared by attention_test.cpp and
+// mutation_test.cpp. Two heads, one batch. Next: mutation_test.cpp.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "gen/catalog.h"
+#include "host/attention.h"
+#include "host/emulator/emulator.h"
+#include "host/emulator/numeric.h"
+#include "tests/support.h"
+#include "tools/reference/inputs.h"
+
+namespace flashptx::emulator::test {
+
+struct AttentionOutcome {
+  Status status;
+  double o_error = 0, lse_error = 0;
+  std::vector<std::uint64_t> line_counts;  // warp instructions executed, by line of the text
+  bool right() const { return status.ok() && o_error < 0.016 && lse_error < 1e-5; }
+};
+
+struct AttentionCase {
+  KernelConfig config;
+  reference::Tensors tensors;
+  reference::Result want;
+};
+
+AttentionCase make_attention(const KernelConfig& config, int seqlen_q, int seqlen_k,
+                             reference::Inputs inputs = reference::Inputs::random);
+
+// `ptx` in place of the generated text unless empty.
+AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& options,
+                               const std::string& ptx = "");
+
+}  // namespace flashptx::emulator::test
