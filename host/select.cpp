@@ -1,11 +1,15 @@
-// The table of host/select.h. Rows are tried from the top; keep the narrow ones above the wide
-// ones. The plans themselves stand in gen/catalog.cpp (standard_plan), with the figures that
-// decided; a row here says for which problems one holds.
+// The two tables of host/select.h and how they are read: measured rows first, then plain rules.
 //
-// Next: gen/catalog.cpp, tools/bench/results/.
+// The plans of the rules stand in gen/catalog.cpp (standard_plan), with the figures that decided; a
+// rule here says for which problems one holds. Keep the narrow ones above the wide ones.
+// Next: host/select_table.inc (written by `flashptx tune`), gen/catalog.cpp.
 #include "host/select.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "gen/kernels/attention_forward.h"
 
 namespace flashptx {
 namespace {
@@ -32,9 +36,11 @@ SelectRow row(int head_dim_max, Mask mask, std::int64_t seqlen_q_max, const char
 std::span<const SelectRow> select_table() {
   static const SelectRow rows[] = {
       row(64, Mask::full, INT64_MAX,
-          "head dim <= 64: exp binds; four warpgroups of 64 rows keep the special function unit busy"),
+          "head dim <= 64: exp binds; four warpgroups of 64 rows keep the special function unit "
+          "busy"),
       row(64, Mask::causal, INT64_MAX,
-          "head dim <= 64, causal: as full, tiles drawn heaviest first because they differ in length"),
+          "head dim <= 64, causal: as full, tiles drawn heaviest first because they differ in "
+          "length"),
       row(128, Mask::full, short_rows_max,
           "head dim <= 128, at most 1280 queries: 128 x 128 tiles waste fewer rows than 192 x 64"),
       row(128, Mask::full, INT64_MAX,
@@ -42,22 +48,98 @@ std::span<const SelectRow> select_table() {
       row(128, Mask::causal, INT64_MAX,
           "head dim <= 128, causal: 192 x 64 tiles drawn heaviest first"),
       row(192, Mask::full, INT64_MAX, "head dim <= 192: 128 x 80 tiles, O in a buffer of its own"),
-      row(192, Mask::causal, INT64_MAX, "head dim <= 192, causal: 128 x 80 tiles drawn heaviest first"),
+      row(192, Mask::causal, INT64_MAX,
+          "head dim <= 192, causal: 128 x 80 tiles drawn heaviest first"),
       row(256, Mask::full, INT64_MAX,
           "head dim > 192: 128 x 64 tiles, S and O share 240 registers a thread"),
-      row(256, Mask::causal, INT64_MAX, "head dim > 192, causal: 128 x 64 tiles drawn heaviest first"),
+      row(256, Mask::causal, INT64_MAX,
+          "head dim > 192, causal: 128 x 64 tiles drawn heaviest first"),
   };
   return rows;
 }
 
 int compiled_head_dim(std::int64_t head_dim) { return static_cast<int>((head_dim + 15) / 16 * 16); }
 
+std::span<const MeasuredRow> measured_rows() {
+  static const std::vector<MeasuredRow> rows = {
+#include "host/select_table.inc"
+  };
+  return rows;
+}
+
+namespace {
+
+// How far `n` lies outside [low, high], as a ratio; 1 inside.
+double ratio_outside(std::int64_t n, std::int64_t low, std::int64_t high) {
+  const auto ratio = [](std::int64_t large, std::int64_t small) {
+    return static_cast<double>(large) / static_cast<double>(std::max<std::int64_t>(small, 1));
+  };
+  return n < low ? ratio(low, n) : n > high ? ratio(n, high) : 1;
+}
+
+const MeasuredRow* nearest_of_type(std::span<const MeasuredRow> rows, DataType dtype,
+                                   const ProblemClass& c, std::int64_t seqlen_q) {
+  const int dim = std::max(c.head_dim, c.head_dim_v);
+  const MeasuredRow* best = nullptr;
+  double best_ratio = 0;
+  for (const MeasuredRow& r : rows) {
+    if (r.dtype != dtype || r.mask != c.mask || dim < r.head_dim_min || dim > r.head_dim_max)
+      continue;
+    const double ratio = ratio_outside(seqlen_q, r.seqlen_q_min, r.seqlen_q_max);
+    if (best == nullptr || ratio < best_ratio) best = &r, best_ratio = ratio;
+  }
+  return best;
+}
+
+std::string reason_of(const MeasuredRow& r) {
+  if (r.tflops <= 0) return r.source;
+  char text[512];
+  std::snprintf(text, sizeof text, "measured: %.0f TFLOP/s at %lld queries and keys, %s %.0f (%s)",
+                r.tflops, static_cast<long long>(r.measured_seqlen), r.runner_up,
+                r.runner_up_tflops, r.source);
+  return text;
+}
+
+// The row's plan for a class that may be smaller, or wider in V, than the one it was measured with.
+bool plan_of(const MeasuredRow& row, KernelConfig* config) {
+  KernelConfig measured;
+  if (!KernelConfig::parse(row.kernel, &measured, nullptr)) return false;
+  config->plan = measured.plan;
+  if (gen::check_forward(*config).empty()) return true;
+  config->plan.o_own_buffer = true;  // O staged on Q's slice must fit there
+  return gen::check_forward(*config).empty();
+}
+
+}  // namespace
+
+const MeasuredRow* nearest_row(std::span<const MeasuredRow> rows, const ProblemClass& problem,
+                               std::int64_t seqlen_q) {
+  if (const MeasuredRow* own = nearest_of_type(rows, problem.dtype, problem, seqlen_q)) return own;
+  if (problem.dtype == DataType::f16)
+    return nearest_of_type(rows, DataType::bf16, problem, seqlen_q);
+  if (problem.dtype == DataType::bf16)
+    return nearest_of_type(rows, DataType::f16, problem, seqlen_q);
+  return nullptr;
+}
+
 Status select_forward(const ForwardProblem& p, Selection* out) {
+  return select_among(measured_rows(), p, out);
+}
+
+Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
   ProblemClass c;
   c.dtype = p.dtype;
   c.mask = p.mask;
   c.head_dim = compiled_head_dim(p.head_dim);
   c.head_dim_v = compiled_head_dim(p.value_dim());
+  if (const MeasuredRow* row = nearest_row(rows, c, p.seqlen_q)) {
+    KernelConfig config{c, {}};
+    if (plan_of(*row, &config)) {
+      out->config = config;
+      out->reason = reason_of(*row);
+      return {};
+    }
+  }
   for (const SelectRow& r : select_table()) {
     const bool fits = (r.dtypes & bit(p.dtype)) != 0 && (r.masks & bit(p.mask)) != 0 &&
                       std::max(c.head_dim, c.head_dim_v) <= r.head_dim_max &&

@@ -1,8 +1,8 @@
 // Problem -> kernel: a table of measured choices, and the reason as text.
 //
-// A row says for which problems it holds and which Plan won there; the first row that fits is
-// taken. The tuner writes such rows with the figures that decided; until then the rows are the
-// plain choices of the papers. Next: host/attention.cpp (its only user), gen/catalog.h (Plan).
+// `flashptx tune` writes the measured rows (host/select_table.inc): a kernel's name, the figure
+// that decided and the runner-up's. Where they have nothing for a class, the plain rules below them
+// hold. Next: host/attention.cpp (its only user), gen/catalog.h (Plan), tools/flashptx/tune.h.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,33 @@
 
 namespace flashptx {
 
+// One line of host/select_table.inc. The plan of `kernel` is taken, its class is the problem's own.
+struct MeasuredRow {
+  DataType dtype = DataType::bf16;
+  Mask mask = Mask::full;
+  int head_dim_min = 1, head_dim_max = 256;  // of max(head_dim, head_dim_v), as compiled
+  std::int64_t seqlen_q_min = 1, seqlen_q_max = INT64_MAX;
+  const char* kernel = "";           // a name that KernelConfig::parse reads
+  std::int64_t measured_seqlen = 0;  // where the figures were taken; 0: the row was not measured
+  double tflops = 0;
+  const char* runner_up = "";
+  double runner_up_tflops = 0;
+  const char* source =
+      "";  // device, driver, assembler and date; or the reason of an unmeasured row
+};
+std::span<const MeasuredRow> measured_rows();
+
+// The rule for every size, listed or not:
+//   1. the mask is the problem's; so is the type, but a 16-bit type without rows at this head
+//      dimension takes the other's: both run at the same rates
+//   2. the head dimension, as compiled, lies within the row's range
+//   3. of these rows, the one whose range of query counts is nearest by ratio: 1 inside the range
+// Query counts decide, not key counts: what differs between short and long is how many rows of a
+// tile are wasted. Null if no row is left after 1 and 2.
+const MeasuredRow* nearest_row(std::span<const MeasuredRow> rows, const ProblemClass& problem,
+                               std::int64_t seqlen_q);
+
+// What holds without a measured row. Tried from the top.
 struct SelectRow {
   int dtypes = 0;          // bit set of 1 << DataType
   int head_dim_max = 256;  // compiled head dimension up to this one
@@ -22,9 +49,8 @@ struct SelectRow {
   std::int64_t seqlen_q_min = 0, seqlen_q_max = INT64_MAX;
   std::int64_t seqlen_k_min = 0, seqlen_k_max = INT64_MAX;
   bool short_rows = false;  // which of standard_plan's plans
-  const char* reason = "";  // why this plan; with TFLOP/s once measured
+  const char* reason = "";
 };
-
 std::span<const SelectRow> select_table();
 
 // As compiled: rounded up to a multiple of 16 (the depth of one 16-bit wgmma); TMA fills the rest
@@ -37,6 +63,8 @@ struct Selection {
 };
 // unsupported when no row fits. `p` has passed check_problem.
 Status select_forward(const ForwardProblem& p, Selection* out);
+// The same over other measured rows; with none only the plain rules are left.
+Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out);
 
 // Whether the kernel `config`, asked for by name, computes problem `p`.
 Status check_forced(const ForwardProblem& p, const KernelConfig& config);

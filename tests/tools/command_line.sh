@@ -11,7 +11,7 @@ says() {  # says STATUS "words" command...: ends with that status and prints the
 name=$("$flashptx" emit --dtype bf16 --head-dim 128 --causal --name)
 
 case_is 'every subcommand has help with the exit codes' sh -c '
-  for c in list emit run demo bench probe golden fuzz sass; do
+  for c in list emit run demo bench probe golden fuzz sass tune; do
     "$0" $c --help | grep -q "Exit codes" || { echo "$c"; exit 1; }
   done' "$flashptx"
 case_is 'no subcommand is a usage error' exits 2 "$flashptx"
@@ -67,11 +67,22 @@ case_is 'probe: every parameter arrives, on the emulator' \
 case_is 'the committed probe.ptx does the same' "$flashptx" probe --device emulator --ptx ptx/probe.ptx
 case_is 'demo agrees with float64' says 0 'ok: agrees' "$flashptx" demo --device emulator --folder "$scratch/demo"
 case_is 'fuzz finds nothing in twenty cases' says 0 '20 cases, 0 failed' "$flashptx" fuzz --cases 20
+case_is 'tune --dry-run lists candidates and what is left out, with reasons' \
+  says 0 'excluded.*one warpgroup' "$flashptx" tune --dry-run --head-dim 256 --mask full --seqlen 4096
+case_is 'tune writes the table of the rules' sh -c '
+  "$0" tune --from-rules --stages write --work "$1/tune" --table "$1/table.inc" && grep -q "attn_fwd_bf16_d128_causal__" "$1/table.inc"' \
+  "$flashptx" "$scratch"
+case_is 'tune refuses a head dimension that no kernel has' says 2 'multiple of 16' "$flashptx" tune --dry-run --head-dim 100
 if "$flashptx" probe --device cuda > /dev/null 2>&1; then
   case_is 'run agrees with float64 on the GPU' "$flashptx" run --device cuda --seqlen 1000 --heads 4 --heads-kv 2 --causal
   case_is 'bench gives a figure' "$flashptx" bench --seqlen 2048 --head-dim 128 --mask full
 else
   case_is 'without a GPU --device cuda says so and exits 3' exits 3 "$flashptx" run --device cuda
   case_is 'without a GPU bench says so and exits 3' exits 3 "$flashptx" bench
+  printf '#!/bin/sh\n[ "$1" = --version ] && echo "release 1.2, V1.2.3"\n' > "$scratch/ptxas" && chmod +x "$scratch/ptxas"
+  case_is 'without a GPU tune times nothing, says so and leaves the table alone' says 0 'no GPU, nothing timed' "$flashptx" tune \
+    --quick --head-dim 64 --mask full --seqlen 512 --work "$scratch/tune" --table "$scratch/none.inc" --ptxas "$scratch/ptxas"
+  case_is 'asked to time and nothing else, it exits 3' exits 3 "$flashptx" tune --stages time --quick --head-dim 64 \
+    --mask full --seqlen 512 --work "$scratch/tune"
 fi
 finish

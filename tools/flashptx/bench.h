@@ -60,6 +60,8 @@ class Bench {
  public:
   Bench(Device& device, BenchOptions options);
   ~Bench();
+  // Of the runs that follow.
+  void set_samples(int rounds, int repeats) { options_.rounds = rounds, options_.repeats = repeats; }
   // All kernels on one problem: one row a kernel, in order.
   Status run(const reference::Problem& problem, const std::vector<BenchKernel>& kernels,
              std::vector<BenchRow>* rows);

@@ -86,7 +86,8 @@ Tools find_tools() {
 
 int run_program(const std::vector<std::string>& argv, std::string* output) {
   int ends[2];
-  if (pipe(ends) != 0) return -1;
+  // Closed in children: with several at once, one would keep another's pipe open.
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], 1);

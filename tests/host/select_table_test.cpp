@@ -1,0 +1,175 @@
+// The measured table as compiled in, and the rule by which any table is read.
+// Next: host/select.h states the rule.
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "gen/kernels/attention_forward.h"
+#include "host/select.h"
+#include "tests/support.h"
+
+using namespace flashptx;
+
+namespace {
+
+ForwardProblem problem(std::int64_t seqlen, int dim, Mask mask = Mask::full,
+                       DataType dtype = DataType::bf16, int dim_v = 0) {
+  ForwardProblem p;
+  p.dtype = dtype, p.mask = mask;
+  p.batch = p.heads_q = p.heads_kv = 1;
+  p.seqlen_q = p.seqlen_k = seqlen;
+  p.head_dim = dim, p.head_dim_v = dim_v;
+  return p;
+}
+
+constexpr const char* a = "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded2";
+constexpr const char* b = "attn_fwd_bf16_d128_full__q128_kv128_s2_qs2__overlap_guarded2";
+constexpr const char* c = "attn_fwd_bf16_d128_full__q128_kv96_s2__overlap_pp_lazy8";
+
+MeasuredRow row(const char* kernel, std::int64_t low, std::int64_t high, int dim_min = 65,
+                int dim_max = 128) {
+  MeasuredRow r;
+  r.head_dim_min = dim_min, r.head_dim_max = dim_max;
+  r.seqlen_q_min = low, r.seqlen_q_max = high;
+  r.kernel = kernel;
+  r.tflops = 700, r.measured_seqlen = 1000, r.runner_up = "runner", r.runner_up_tflops = 690,
+  r.source = "test";
+  return r;
+}
+
+Plan plan_in(const char* kernel) {
+  KernelConfig config;
+  std::string error;
+  REQUIRE_MESSAGE(KernelConfig::parse(kernel, &config, &error), error);
+  return config.plan;
+}
+
+std::string chosen(const std::vector<MeasuredRow>& rows, const ForwardProblem& p) {
+  Selection s;
+  REQUIRE(select_among(rows, p, &s).ok());
+  return s.config.name();
+}
+
+}  // namespace
+
+TEST_SUITE("host/select_table") {
+  TEST_CASE("every row names a kernel that can exist, of the row's own class") {
+    REQUIRE_FALSE(measured_rows().empty());
+    for (const MeasuredRow& r : measured_rows()) {
+      KernelConfig config;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(r.kernel, &config, &error), error);
+      CHECK_MESSAGE(gen::check_forward(config) == "", r.kernel);
+      CHECK(config.problem.dtype == r.dtype);
+      CHECK(config.problem.mask == r.mask);
+      CHECK(std::max(config.problem.head_dim, config.problem.head_dim_v) == r.head_dim_max);
+      CHECK(r.source[0] != '\0');
+      CHECK((r.measured_seqlen > 0) == (r.tflops > 0));
+      if (r.tflops > 0)
+        CHECK((r.seqlen_q_min <= r.measured_seqlen && r.measured_seqlen <= r.seqlen_q_max));
+    }
+  }
+
+  TEST_CASE(
+      "the ranges of a class cover every query count once, those of its head dimensions none "
+      "twice") {
+    std::map<std::tuple<DataType, Mask, int, int>, std::vector<const MeasuredRow*>> classes;
+    for (const MeasuredRow& r : measured_rows())
+      classes[{r.dtype, r.mask, r.head_dim_min, r.head_dim_max}].push_back(&r);
+    for (auto& [key, rows] : classes) {
+      std::sort(rows.begin(), rows.end(),
+                [](auto* x, auto* y) { return x->seqlen_q_min < y->seqlen_q_min; });
+      CHECK(rows.front()->seqlen_q_min == 1);
+      CHECK(rows.back()->seqlen_q_max == INT64_MAX);
+      for (std::size_t i = 1; i < rows.size(); ++i)
+        CHECK(rows[i]->seqlen_q_min == rows[i - 1]->seqlen_q_max + 1);
+      for (const auto& other : classes) {
+        const auto& k = other.first;
+        if (k == key || std::get<0>(k) != std::get<0>(key) || std::get<1>(k) != std::get<1>(key))
+          continue;
+        CHECK((std::get<3>(k) < std::get<2>(key) || std::get<2>(k) > std::get<3>(key)));
+      }
+    }
+  }
+
+  TEST_CASE("what the compiled table chooses exists for every size, V wider or narrower") {
+    for (DataType dtype : {DataType::f16, DataType::bf16})
+      for (Mask mask : {Mask::full, Mask::causal})
+        for (int d = 16; d <= 256; d += 16)
+          for (int dv : {16, 64, 80, 128, 192, 256})
+            for (std::int64_t s : {1, 700, 1280, 1281, 5000, 1 << 20}) {
+              Selection chosen;
+              REQUIRE(select_forward(problem(s, d, mask, dtype, dv), &chosen).ok());
+              CHECK_MESSAGE(gen::check_forward(chosen.config) == "", chosen.config.name());
+            }
+  }
+
+  TEST_CASE("both ends of a range are inside") {
+    const std::vector<MeasuredRow> rows = {row(a, 1, 724), row(b, 725, 1448),
+                                           row(c, 1449, INT64_MAX)};
+    CHECK(chosen(rows, problem(1, 128)) == a);
+    CHECK(chosen(rows, problem(724, 128)) == a);
+    CHECK(chosen(rows, problem(725, 128)) == b);
+    CHECK(chosen(rows, problem(1448, 128)) == b);
+    CHECK(chosen(rows, problem(1449, 128)) == c);
+    CHECK(chosen(rows, problem(1 << 20, 128)) == c);
+    ForwardProblem decode = problem(1 << 20, 128);  // queries decide, not keys
+    decode.seqlen_q = 1;
+    CHECK(chosen(rows, decode) == a);
+  }
+
+  TEST_CASE("outside all ranges the nearest by ratio is taken") {
+    const std::vector<MeasuredRow> rows = {row(a, 100, 1000), row(b, 9000, 10000)};
+    CHECK(chosen(rows, problem(2, 128)) == a);
+    CHECK(chosen(rows, problem(2900, 128)) == a);  // 2.9 above a, 3.1 below b
+    CHECK(chosen(rows, problem(3100, 128)) == b);  // 3.1 above a, 2.9 below b
+    CHECK(chosen(rows, problem(90000, 128)) == b);
+  }
+
+  TEST_CASE("the head dimension is compared as compiled, the larger of Q's and V's") {
+    const std::vector<MeasuredRow> rows = {row(a, 1, INT64_MAX, 65, 128)};
+    const Plan wanted = plan_in(a);
+    Selection s;
+    REQUIRE(select_among(rows, problem(500, 72, Mask::full, DataType::bf16, 72), &s).ok());
+    CHECK(s.config.name() == (KernelConfig{{DataType::bf16, 80, 80, Mask::full}, wanted}.name()));
+    CHECK(s.reason.find("700 TFLOP/s at 1000") != std::string::npos);
+    CHECK(s.reason.find("runner 690") != std::string::npos);
+    Selection none;
+    for (const auto& outside :
+         {problem(500, 64), problem(500, 136), problem(500, 128, Mask::causal)}) {
+      REQUIRE(select_among(rows, outside, &s).ok());
+      REQUIRE(select_among({}, outside, &none).ok());
+      CHECK(s.config.name() == none.config.name());
+    }
+    // V wider than Q cannot be staged on Q's slice: the same plan with a buffer for O.
+    REQUIRE(select_among(rows, problem(500, 64, Mask::full, DataType::bf16, 128), &s).ok());
+    Plan with_buffer = wanted;
+    with_buffer.o_own_buffer = true;
+    const KernelConfig wide{{DataType::bf16, 64, 128, Mask::full}, with_buffer};
+    CHECK(s.config.name() == wide.name());
+  }
+
+  TEST_CASE("a 16-bit type takes the other's rows only where it has none") {
+    std::vector<MeasuredRow> rows = {row(a, 1, INT64_MAX)};
+    const ForwardProblem p = problem(500, 128, Mask::full, DataType::f16);
+    Selection s;
+    REQUIRE(select_among(rows, p, &s).ok());
+    CHECK(s.config.problem.dtype == DataType::f16);
+    CHECK((KernelConfig{{DataType::bf16, 128, 128, Mask::full}, s.config.plan}.name()) == a);
+    rows.push_back(
+        row("attn_fwd_f16_d128_full__q128_kv128_s2_qs2__overlap_guarded2", 1, INT64_MAX));
+    rows.back().dtype = DataType::f16;
+    CHECK(chosen(rows, p) == rows.back().kernel);
+    CHECK(nearest_row(rows, {DataType::e4m3, 128, 128, Mask::full}, 500) == nullptr);
+  }
+
+  TEST_CASE("a row that cannot be used leaves the choice to the plain rules") {
+    Selection plain;
+    REQUIRE(select_among({}, problem(5000, 128), &plain).ok());
+    CHECK(chosen({row("no kernel at all", 1, INT64_MAX)}, problem(5000, 128)) ==
+          plain.config.name());
+    const char* too_large = "attn_fwd_bf16_d128_full__q256_kv256_s4__overlap_pp_guarded2";
+    CHECK(chosen({row(too_large, 1, INT64_MAX)}, problem(5000, 128)) == plain.config.name());
+  }
+}

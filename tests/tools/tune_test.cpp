@@ -1,0 +1,324 @@
+// The tuner without a GPU: its space, its files, a pretended assembler, a pretended GPU that runs
+// on the emulator and invents its times, and the table. Next: tools/flashptx/tune.h.
+#include "tools/flashptx/tune.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "gen/kernels/attention_forward.h"
+#include "tests/support.h"
+
+using namespace flashptx;
+using namespace flashptx::tune;
+
+namespace {
+
+const ProblemClass d128{DataType::bf16, 128, 128, Mask::full};
+const ProblemClass d64{DataType::bf16, 64, 64, Mask::causal};
+
+// Runs on the emulator, but says that it is a GPU; a kernel with tile_kv 48 is the fastest.
+struct PretendedGpu : Device {
+  std::unique_ptr<Device> inner;
+  DeviceInfo information;
+  std::string last_entry;
+  int timed = 0;
+  PretendedGpu() {
+    EmulatorOptions options;
+    options.multiprocessors = 4;
+    REQUIRE(open_emulator(options, &inner).ok());
+    information = inner->info();
+    information.name = "pretended", information.driver_text = "1.0",
+    information.is_emulator = false;
+    information.l2_bytes = 1;
+  }
+  const DeviceInfo& info() const override { return information; }
+  Status load(const std::string& image, const std::string& entry, std::uint32_t shared,
+              LoadedKernel** out) override {
+    return inner->load(image, entry, shared, out);
+  }
+  void unload(LoadedKernel* kernel) override { inner->unload(kernel); }
+  Status allocate(std::size_t bytes, std::uint64_t* address) override {
+    return inner->allocate(bytes, address);
+  }
+  void free(std::uint64_t address) override { inner->free(address); }
+  Status copy_to_device(std::uint64_t dst, const void* src, std::size_t n) override {
+    return inner->copy_to_device(dst, src, n);
+  }
+  Status copy_from_device(void* dst, std::uint64_t src, std::size_t n) override {
+    return inner->copy_from_device(dst, src, n);
+  }
+  Status fill(std::uint64_t dst, std::uint8_t byte, std::size_t n, Stream s) override {
+    return inner->fill(dst, byte, n, s);
+  }
+  Status encode(const TensorMapDesc& desc, TensorMap* out) override {
+    return inner->encode(desc, out);
+  }
+  Status launch(LoadedKernel* k, const LaunchDims& dims, void** params, int count,
+                Stream s) override {
+    last_entry = k->entry;
+    if (k->entry == "flashptx_clock") return Status::error(StatusCode::unsupported, "no clock");
+    return inner->launch(k, dims, params, count, s);
+  }
+  Status synchronize(Stream s) override { return inner->synchronize(s); }
+  Status time(const std::function<Status()>& work, int, int repeats, Stream,
+              std::vector<float>* out) override {
+    if (Status s = work(); !s.ok()) return s;
+    ++timed;
+    const float ms = last_entry.find("_kv48_") != std::string::npos   ? 1.0f
+                     : last_entry.find("_kv64_") != std::string::npos ? 1.2f
+                                                                      : 2.0f;
+    out->assign(static_cast<std::size_t>(repeats), ms);
+    return {};
+  }
+};
+
+Timing final_row(const std::string& kernel, double ratio, double tflops,
+                 const std::string& stage = "final") {
+  Timing t;
+  t.date = "2025-01-02T03:04:05Z", t.device = "card", t.driver = "580", t.assembler = "13.0.88";
+  t.dtype = "bf16", t.mask = "full", t.head_dim = 128, t.seqlen = 1024;
+  t.kernel = kernel, t.text_hash = "hash of " + kernel, t.stage = stage;
+  t.ratio = ratio, t.tflops = tflops, t.anchor = "today";
+  if (stage == "verify") t.note = "ok";
+  return t;
+}
+
+std::string fake_assembler(const test::ScratchFolder& folder, const std::string& says) {
+  const std::string path = folder.path("ptxas");
+  test::write_file(path,
+                   "#!/bin/sh\n"
+                   "[ \"$1\" = --version ] && { echo 'release 1.2, V1.2.3'; exit 0; }\n"
+                   "echo run >> " +
+                       folder.path("runs") +
+                       "\n"
+                       "printf x > \"$5\"\n" +
+                       says + "\n");
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
+}  // namespace
+
+TEST_SUITE("tools/tune") {
+  TEST_CASE("every plan is a candidate, illegal or excluded, and today's are always candidates") {
+    for (const ProblemClass& problem : {d128, d64}) {
+      const Space space = enumerate(problem, {512, 16384}, {});
+      int left_out = 0;
+      for (const auto* list : {&space.illegal, &space.excluded})
+        for (const Exclusion& e : *list) {
+          left_out += e.count;
+          CHECK_FALSE(e.reason.empty());
+          KernelConfig example;
+          CHECK(KernelConfig::parse(e.example, &example, nullptr));
+        }
+      CHECK(space.looked_at == left_out + static_cast<int>(space.candidates.size()));
+      std::set<std::string> names;
+      for (const Candidate& c : space.candidates) {
+        CHECK(names.insert(c.config.name()).second);
+        CHECK(gen::check_forward(c.config) == "");
+      }
+      for (std::int64_t s : {512, 16384}) CHECK(names.count(incumbent({problem, s}).name()) == 1);
+      CHECK(space.candidates.front().distance == 0);
+    }
+  }
+
+  TEST_CASE("--quick keeps what is one field apart; exclusions can be lifted") {
+    SpaceOptions quick, everything;
+    quick.distance = 1;
+    everything.everything = true;
+    const Space all = enumerate(d128, {16384}, {}), near = enumerate(d128, {16384}, quick);
+    CHECK(near.candidates.size() > 5);
+    CHECK(near.candidates.size() < 40);
+    for (const Candidate& c : near.candidates) CHECK(c.distance <= 1);
+    CHECK(enumerate(d128, {16384}, everything).candidates.size() > 2 * all.candidates.size());
+    KernelConfig alone;
+    REQUIRE(KernelConfig::parse("attn_fwd_bf16_d128_full__q64_kv64_s2__overlap_guarded2", &alone,
+                                nullptr));
+    CHECK(not_worth_trying(alone).rfind("one warpgroup", 0) == 0);
+  }
+
+  TEST_CASE("lines come back as they were written, torn ones are ignored") {
+    test::ScratchFolder folder;
+    Timing t = final_row("k", 0.5, 700.25);
+    t.note = "a, b\nc", t.samples = 22, t.ms_median = 0.125, t.batch = 3, t.heads = 4;
+    Assembly a{"k", "h", "13.0", "ok", 168, 0, 0, 1.5};
+    {
+      WorkFolder work(folder.path("w"));
+      work.append(t), work.append(a);
+    }
+    const std::string path = folder.path("w/timings.csv"), whole = test::read_file(path);
+    test::write_file(path, whole + to_line(t).substr(0, 60));
+    {
+      WorkFolder work(folder.path("w"));
+      REQUIRE(work.timings().size() == 1);
+      const Timing& back = work.timings()[0];
+      CHECK(back.note == "a; b;c");
+      CHECK(back.ms_median == 0.125);
+      CHECK(back.kernel == "k");
+      CHECK(back.heads == 4);
+      CHECK(work.newest_assembler() == "13.0");
+      Assembly found;
+      CHECK_FALSE(work.find("h", "13.0", &found));  // said to be ok, but its cubin is gone
+      work.append(t);                               // goes on a line of its own
+    }
+    CHECK(WorkFolder(folder.path("w")).timings().size() == 2);
+  }
+
+  TEST_CASE("an assembler's complaints drop the kernel, and none is assembled twice") {
+    const auto verdict = [](const std::string& log, int* runs) {
+      test::ScratchFolder folder;
+      const KernelConfig config = incumbent({d64, 512});
+      const std::string entry =
+          "ptxas info : Compiling entry function '" + config.name() + "' for 'sm_90a'";
+      const std::string ptxas = fake_assembler(folder, "echo \"" + entry + "\"\n" + log);
+      WorkFolder work(folder.path("w"));
+      AssembleReport r;
+      for (int i = 0; i < 2; ++i) r = assemble_all(work, {{config, 0}}, ptxas, 2, false);
+      CHECK(r.reused == 1);
+      CHECK(r.dropped == 1);
+      const std::string lines = test::read_file(folder.path("runs"));
+      *runs = static_cast<int>(std::count(lines.begin(), lines.end(), '\n'));
+      Assembly a;
+      REQUIRE(work.find(text_hash(emit(config).text), "1.2.3", &a));
+      return a.verdict;
+    };
+    int runs = 0;
+    CHECK(verdict("echo '0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads'", &runs) ==
+          "spills");
+    CHECK(runs == 1);
+    CHECK(verdict("echo '16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'",
+                  &runs) == "local memory");
+    CHECK(verdict("echo 'ptxas info : (C7510) Potential Performance Loss'", &runs)
+              .rfind("remark: ", 0) == 0);
+    CHECK(verdict("exit 1", &runs).rfind("ptxas failed", 0) == 0);
+    CHECK(verdict("true", &runs) == "setmaxnreg dropped");  // not machine code at all
+  }
+
+  TEST_CASE("a kernel that the emulator finds right is kept, with a real assembler") {
+    if (test::ptxas().empty())
+      FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    test::ScratchFolder folder;
+    WorkFolder work(folder.path("w"));
+    const KernelConfig config = incumbent({d64, 512});
+    const AssembleReport r = assemble_all(work, {{config, 0}}, test::ptxas(), 1, true);
+    CHECK(r.kept == 1);
+    const std::string version = assembler_version(test::ptxas());
+    CHECK(test::read_file(work.cubin_path(text_hash(emit(config).text), version)).size() > 10000);
+  }
+
+  TEST_CASE("halving finds the fastest, verifies it, logs it, and a second run times nothing") {
+    test::ScratchFolder folder;
+    Grid grid;
+    grid.dtypes = {DataType::bf16}, grid.head_dims = {64}, grid.masks = {Mask::causal},
+    grid.seqlens = {128};
+    grid.tokens = 128, grid.hidden = 64;
+    SpaceOptions few;
+    few.distance = 1, few.tile_kv = {32, 48, 64};
+    const std::vector<std::pair<ProblemClass, Space>> spaces = {
+        {d64, enumerate(d64, grid.seqlens, few)}};
+    TimeOptions options;
+    options.jit = true;
+    const std::string today = incumbent({d64, 128}).name();
+    Winner w;
+    {
+      PretendedGpu gpu;
+      WorkFolder work(folder.path("w"));
+      REQUIRE(time_cells(gpu, work, grid, spaces, options).ok());
+      CHECK(gpu.timed > 10);
+      CHECK(work.left_running().empty());
+      w = winner_of(work.timings(), {d64, 128}, today, 0.005);
+    }
+    CHECK(w.problem == "");
+    CHECK(w.kernel.find("_kv48_") != std::string::npos);
+    CHECK(w.today_tflops == doctest::Approx(w.tflops / 1.2));
+    PretendedGpu gpu;
+    WorkFolder work(folder.path("w"));
+    const std::size_t before = work.timings().size();
+    REQUIRE(time_cells(gpu, work, grid, spaces, options).ok());
+    CHECK(gpu.timed == 0);
+    CHECK(work.timings().size() == before);
+    // What an earlier process left in running.txt, alone, is never run again.
+    KernelConfig bad;
+    REQUIRE(KernelConfig::parse(w.kernel, &bad, nullptr));
+    work.set_running({text_hash(emit(bad).text)});
+    REQUIRE(time_cells(gpu, work, grid, spaces, options).ok());
+    CHECK(std::any_of(work.timings().begin() + static_cast<std::ptrdiff_t>(before),
+                      work.timings().end(),
+                      [&](const Timing& t) { return t.note.rfind("dropped: ", 0) == 0; }));
+    CHECK(std::none_of(work.timings().begin() + static_cast<std::ptrdiff_t>(before),
+                       work.timings().end(),
+                       [&](const Timing& t) { return t.kernel == w.kernel && t.ratio > 0; }));
+    CHECK(winner_of(work.timings(), {d64, 128}, today, 0.005).kernel == today);
+  }
+
+  TEST_CASE("only verified kernels win, and today's stays unless the gain is worth it") {
+    const Cell cell{d128, 1024};
+    std::vector<Timing> log = {final_row("today", 1, 600), final_row("fast", 0.9, 660),
+                               final_row("near", 0.997, 602), final_row("today", 1, 600, "verify")};
+    CHECK(winner_of(log, cell, "today", 0.005).kernel == "today");  // the others are not verified
+    log.push_back(final_row("near", 1, 0, "verify"));
+    CHECK(winner_of(log, cell, "today", 0.005).kernel == "today");  // 0.3 % is not enough
+    CHECK(winner_of(log, cell, "today", 0.001).kernel == "near");
+    log.push_back(final_row("fast", 1, 0, "verify"));
+    const Winner w = winner_of(log, cell, "today", 0.005);
+    CHECK(w.kernel == "fast");
+    CHECK(w.runner_up == "near");
+    CHECK(w.today_tflops == 600);
+    CHECK(w.source == "card, driver 580, ptxas 13.0.88, 2025-01-02");
+    log.back().note = "wrong: element 3";
+    CHECK(winner_of(log, cell, "today", 0.005).kernel == "today");
+    CHECK(winner_of(log, {d128, 2048}, "today", 0.005).problem != "");
+  }
+
+  TEST_CASE("winners replace their class; boundaries are geometric means") {
+    Winner w;
+    w.cell = {d128, 512}, w.kernel = "x", w.tflops = 1, w.source = "s";
+    std::vector<Winner> winners = {w};
+    w.cell.seqlen = 2048, w.kernel = "y";
+    winners.push_back(w);
+    w.cell = {{DataType::bf16, 96, 96, Mask::full}, 1024}, w.kernel = "z";
+    winners.push_back(w);
+    const std::vector<TableRow> before = rows_of_rules(), rows = merge(before, winners);
+    std::vector<TableRow> mine, others;
+    for (const TableRow& r : rows)
+      (r.dtype == DataType::bf16 && r.mask == Mask::full && r.head_dim_max > 64 &&
+               r.head_dim_max <= 128
+           ? mine
+           : others)
+          .push_back(r);
+    REQUIRE(mine.size() == 3);
+    CHECK((mine[0].kernel == "z" && mine[0].head_dim_min == 65 && mine[0].seqlen_min == 1 &&
+           mine[0].seqlen_max == INT64_MAX));
+    CHECK((mine[1].kernel == "x" && mine[1].head_dim_min == 97 && mine[1].seqlen_min == 1 &&
+           mine[1].seqlen_max == 1024));
+    CHECK((mine[2].kernel == "y" && mine[2].head_dim_min == 97 && mine[2].seqlen_min == 1025 &&
+           mine[2].seqlen_max == INT64_MAX));
+    CHECK(others.size() == before.size() - 2);
+    CHECK(table_text(merge(rows, {})) == table_text(rows));
+  }
+
+  TEST_CASE("the table written from the rules chooses what the rules choose") {
+    const std::vector<TableRow> owned = rows_of_rules();
+    std::vector<MeasuredRow> rows;
+    for (const TableRow& r : owned)
+      rows.push_back({r.dtype, r.mask, r.head_dim_min, r.head_dim_max, r.seqlen_min, r.seqlen_max,
+                      r.kernel.c_str(), 0, 0, "", 0, r.source.c_str()});
+    for (DataType dtype : {DataType::f16, DataType::bf16})
+      for (Mask mask : {Mask::full, Mask::causal})
+        for (int d = 8; d <= 256; d += 8)
+          for (int dv : {0, 64, 128, 256})
+            for (std::int64_t s : {1, 1280, 1281, 100000}) {
+              ForwardProblem p;
+              p.dtype = dtype, p.mask = mask, p.head_dim = d, p.head_dim_v = dv;
+              p.batch = p.heads_q = p.heads_kv = 1, p.seqlen_q = s, p.seqlen_k = 77;
+              Selection by_table, by_rules;
+              REQUIRE(select_among(rows, p, &by_table).ok());
+              REQUIRE(select_among({}, p, &by_rules).ok());
+              CHECK(by_table.config.name() == by_rules.config.name());
+              CHECK(by_table.reason == by_rules.reason);
+            }
+  }
+}
