@@ -46,7 +46,8 @@ ALL_LDFLAGS = -pthread $(LDFLAGS) $(SANITIZE)
 LDLIBS += -ldl
 OPT = -O2
 # Where speed does not matter, compile quickly: a clean build is to stay below a minute on two cores.
-$(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o $(BUILD)/gen/%.o: OPT = -O1
+$(BUILD)/gen/%.o: OPT = -O1
+$(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o: OPT = -O0
 $(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast
 # The emulator's inner loops are written for the vectoriser, which -O2 keeps on a short leash.
 # g++ 12 sees overlap in every "text" + std::to_string(n) at this level (GCC bug 105651).
