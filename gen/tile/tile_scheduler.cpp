@@ -131,9 +131,13 @@ void emit_fetch_tile(ForwardContext& f) {
     Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_full), at = k.b32("slot_at");
     k.wait("tile_full", address(bar), slot.phase);
     k.mad_lo_u32(at, slot.stage, 16, f.base);
+    for (const Reg& word : {f.q_row0, f.head, f.batch_index, f.bh}) k.mov_b32(word, 0);
+    // One lane reads and passes it on, so that the lane that frees the slot is the one that has read it.
     k.emit("ld.shared::cta.v4.u32",
            {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.tile_slot)},
-           Location::current());
+           Location::current())
+        .when(f.is_lane0);
+    for (const Reg& word : {f.q_row0, f.head, f.batch_index, f.bh}) k.shfl_sync_idx_b32(word, word, 0);
   });
 }
 
@@ -142,7 +146,6 @@ void emit_release_slot(ForwardContext& f) {
   k.scope([&] {
     RingSlot slot = ring_slot(k, "slot", f.slot_count, 2);
     Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_empty);
-    k.bar_warp_sync().note("all lanes have read the slot");
     k.mbarrier_arrive(address(bar)).when(f.is_lane0);
   });
   if (f.guarded()) k.add_u32(f.slot_count, f.slot_count, 1);

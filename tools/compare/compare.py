@@ -3,7 +3,7 @@
     make && python tools/compare/compare.py --csv out.csv
     python tools/compare/compare.py --head-dim 128 --mask causal --seqlen 16384 --rounds 9
 
-Each round times every contender once, `--launches` back to back by CUDA events, in alternating order; rows are medians
+Each round times every contender once, `--launches` back to back in one CUDA graph, by events, in alternating order; rows are medians
 over rounds and ratios are medians of the rounds' ratios. FA3 is timed too where the wheel fa3-fwd is installed; else
 it is estimated from peers.csv (see README.md).
 Exit codes: 0 ok, 1 a wrong result, 3 cannot run here.
@@ -63,6 +63,20 @@ def peer_table():
 class Contender:
     def __init__(self, name, call, kernel=""):
         self.name, self.call, self.kernel, self.ms, self.note = name, call, kernel, [], ""
+        self.graph = None
+
+    def capture(self, launches):
+        """All launches of a sample as one CUDA graph, so that no contender is timed by its Python."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.call()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(launches):
+                self.call()
+        self.graph = graph
 
 
 def contenders_of(library, q, k, v, causal, kernels):
@@ -120,14 +134,18 @@ def agree(contenders):
 
 def time_rounds(contenders, rounds, launches):
     running = [c for c in contenders if not c.note]
+    for c in running:
+        try:
+            c.capture(launches)
+        except RuntimeError as error:
+            c.note = "no graph: " + str(error).split("\n")[0]
+    running = [c for c in running if c.graph]
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for i in range(rounds + 1):  # the first round warms up
         for c in running if i % 2 else reversed(running):
-            for _ in range(2):
-                c.call()
+            c.graph.replay()
             start.record()
-            for _ in range(launches):
-                c.call()
+            c.graph.replay()
             end.record()
             end.synchronize()
             if i:

@@ -22,14 +22,22 @@ except Exception as error:
     print(f"cannot run here: {error}")
     sys.exit(3)
 
-HAS_DESCRIPTOR = hasattr(core, "TensorMapDescriptor")
+def swizzle_names():
+    """The enumeration that as_tensor_map takes; its place differs between versions of cuda.core."""
+    for module in (core, core.utils, getattr(core, "_tensor_map", None)):
+        if hasattr(module, "TensorMapSwizzle"):
+            return module.TensorMapSwizzle
+    return None
+
+
+SWIZZLES = swizzle_names()
+HAS_DESCRIPTOR = hasattr(core, "TensorMapDescriptor") and SWIZZLES is not None
 
 
 def descriptor_map(tensor, facts):
     """The view form: shape and strides come from the tensor, box and swizzle from the catalogue."""
     view = core.utils.StridedMemoryView.from_any_interface(tensor, stream_ptr=-1)
-    swizzle = getattr(core.TensorMapSwizzle if hasattr(core, "TensorMapSwizzle") else core.utils.TensorMapSwizzle,
-                      "SWIZZLE_" + facts["strided_view"]["swizzle"])
+    swizzle = getattr(SWIZZLES, "SWIZZLE_" + facts["strided_view"]["swizzle"])
     return view.as_tensor_map(box_dim=tuple(facts["strided_view"]["box_dim"]), swizzle=swizzle)
 
 
