@@ -24,7 +24,15 @@ const char* to_string(Softmax s) {
   return s == Softmax::plain ? "plain" : s == Softmax::lazy ? "lazy" : "guarded";
 }
 
-// attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin]
+void Plan::follow(const Schedule& s) {
+  schedule = s.name;
+  own_schedule.reset();
+  if (!find_forward_schedule(s.name)) own_schedule = s;
+  if (!s.has(Do::token_wait)) ping_pong = false;
+}
+const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
+
+// attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_trace]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype) + "_d" + n(problem.head_dim);
@@ -40,6 +48,7 @@ std::string KernelConfig::name() const {
   if (plan.dynamic_tiles) s += "_dyn";
   if (plan.o_own_buffer) s += "_ob";
   if (plan.pin_exp) s += "_pin";
+  if (plan.trace) s += "_trace";
   return s;
 }
 
@@ -125,6 +134,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.dynamic_tiles = r.take("_dyn");
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.pin_exp = r.take("_pin");
+  c.plan.trace = r.take("_trace");
   if (r.at != name.size()) r.fail("the end");
   if (!r.error.empty()) {
     if (error) *error = r.error;

@@ -7,8 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "gen/schedule/schedule.h"
 
 namespace flashptx {
 
@@ -40,7 +43,8 @@ struct Plan {
   int tile_kv = 128;                 // keys per block
   int kv_stages = 2;                 // ring slots of K and of V
   int q_stages = 1;                  // Q buffers
-  std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules
+  std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules, or of own_schedule
+  std::optional<Schedule> own_schedule;  // a table from outside (gen/schedule/text.h); the kernel's name has only its name
   bool ping_pong = true;             // token passed between warpgroups around their wgmma issue
   Softmax softmax = Softmax::lazy;
   int lazy_threshold_log2 = 8;       // lazy: in log2 units
@@ -48,6 +52,10 @@ struct Plan {
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
+  bool trace = false;                // every step leaves a mark with the clock (gen/trace_events.h)
+
+  void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off
+  const Schedule* table() const;     // null: no such schedule
 };
 
 struct KernelConfig {

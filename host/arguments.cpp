@@ -28,6 +28,8 @@ constexpr Known known[] = {
     {"batch", ParamKind::u32, offsetof(ForwardArguments, batch)},
     {"head_group", ParamKind::u32, offsetof(ForwardArguments, head_group)},
     {"softmax_scale_log2", ParamKind::f32, offsetof(ForwardArguments, softmax_scale_log2)},
+    {"trace", ParamKind::pointer, offsetof(ForwardArguments, trace)},
+    {"trace_capacity", ParamKind::u32, offsetof(ForwardArguments, trace_capacity)},
 };
 
 bool same_kind(ParamKind wanted, ParamKind have) {

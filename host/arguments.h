@@ -19,6 +19,8 @@ struct ForwardArguments {
   std::uint64_t tile_counter = 0;  // two u32 that the kernel finds zero and leaves zero
   std::uint32_t seqlen_q = 0, seqlen_k = 0, heads_q = 0, heads_kv = 0, batch = 0;
   std::uint32_t head_group = 1;  // heads scheduled together, so that their K and V stay in L2
+  std::uint64_t trace = 0;       // marks (gen/trace_events.h); 0 = none
+  std::uint32_t trace_capacity = 0;
   float softmax_scale_log2 = 0;  // scale * log2(e)
 };
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <exception>
 
+#include "gen/schedule/text.h"
 #include "host/maps.h"
 #include "host/select.h"
 #include "host/sha256.h"
@@ -91,14 +92,19 @@ Status Attention::choose(const ForwardProblem& p, const ForwardChoice& choice, K
     if (Status status = select_forward(p, &s); !status.ok()) return status;
     *config = s.config;
     *reason = s.reason;
-    return {};
+  } else {
+    std::string error;
+    if (!KernelConfig::parse(choice.kernel, config, &error))
+      return Status::error(StatusCode::invalid_argument,
+                           "kernel is '" + choice.kernel + "': not a kernel name (" + error + ")");
+    *reason = "asked for by name";
+    if (Status status = check_forced(p, *config); !status.ok()) return status;
   }
-  std::string error;
-  if (!KernelConfig::parse(choice.kernel, config, &error))
-    return Status::error(StatusCode::invalid_argument,
-                         "kernel is '" + choice.kernel + "': not a kernel name (" + error + ")");
-  *reason = "asked for by name";
-  return check_forced(p, *config);
+  if (choice.schedule) {
+    config->plan.follow(*choice.schedule);
+    *reason += "; schedule given by the caller";
+  }
+  return {};
 }
 
 Status Attention::make_kernel(const KernelConfig& config, const std::string& ptx,
@@ -127,7 +133,9 @@ Status Attention::make_kernel(const KernelConfig& config, const std::string& ptx
 
 Status Attention::kernel_for(const KernelConfig& config, const std::string& ptx,
                              KernelEntry** out) {
-  const std::string key = config.name() + (ptx.empty() ? "" : "#" + to_hex(sha256(ptx)));
+  const std::string own =
+      config.plan.own_schedule ? "#" + print_schedule(*config.plan.own_schedule) : "";
+  const std::string key = config.name() + own + (ptx.empty() ? "" : "#" + to_hex(sha256(ptx)));
   std::lock_guard lock(mutex_);
   std::unique_ptr<KernelEntry>& slot = kernels_[key];
   if (slot == nullptr) {
@@ -239,6 +247,8 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
     arguments = arguments_;
   }
   arguments.lse = at.lse;
+  arguments.trace = at.trace;
+  arguments.trace_capacity = at.trace_capacity;
   if (kernel_->binding.tile_counter) arguments.tile_counter = owner_->next_counter(stream);
   void* params[Binding::max_params];
   kernel_->binding.point(arguments, params);

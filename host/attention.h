@@ -64,6 +64,7 @@ class ForwardPlan {
 struct ForwardChoice {
   std::string kernel;  // name of a KernelConfig
   std::string ptx;     // text run in place of that kernel's, with the same entry and parameters
+  std::optional<Schedule> schedule = {};  // an own table, in place of the chosen kernel's
 };
 
 class Attention {

@@ -54,6 +54,8 @@ Status check_problem(const ForwardProblem& p);
 struct ForwardPointers {
   std::uint64_t q = 0, k = 0, v = 0, o = 0;
   std::uint64_t lse = 0;  // 0 = not wanted
+  std::uint64_t trace = 0;  // of a kernel with marks: its buffer (gen/trace_events.h); 0 = not wanted
+  std::uint32_t trace_capacity = 0;
 };
 // `p` has passed check_problem and is not empty.
 Status check_pointers(const ForwardProblem& p, const ForwardPointers& at);

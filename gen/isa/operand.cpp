@@ -76,7 +76,7 @@ Operand address(const Operand& base, std::int64_t offset) {
   if (base.kind != Operand::Kind::reg && base.kind != Operand::Kind::symbol)
     throw Error("address base must be a register or a symbol, got " + base.text);
   std::string s = "[" + base.text;
-  if (offset) s += (offset > 0 ? "+" : "") + std::to_string(offset);
+  if (offset) s += "+" + std::to_string(offset);  // "+-8": ptxas takes no "-8"
   Operand o(Operand::Kind::address, base.type, s + "]");
   o.regs = base.regs;
   o.base_symbol = base.base_symbol;

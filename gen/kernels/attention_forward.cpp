@@ -185,6 +185,7 @@ void emit_skip_blocks(ForwardContext& f) {
   k.setp("lt", "u32", skips, f.own_blocks, f.blocks);
   k.if_(skips, [&] {
     k.section("blocks past this warpgroup's diagonal");
+    trace_mark(f, TraceEvent::skip_blocks);
     k.mov_b32(f.block, f.blocks);
     k.loop("skip", [&] {
       k.setp("ne", "u32", turn, f.block, 1).note("one turn a block, but none for the tile's last: blocks - 1");
@@ -216,34 +217,48 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
     k.wgmma_wait_group(step.pending).note(what);
   };
   switch (step.what) {
-    case Do::token_wait: emit_token(f, true); break;
+    case Do::token_wait:
+      if (f.config.plan.ping_pong && f.warpgroups() > 1) trace_mark(f, TraceEvent::token_wait);
+      emit_token(f, true);
+      break;
     case Do::token_pass: emit_token(f, false); break;
     case Do::qk:
       k.section("S = Q K^T");
       k.scope([&] {
         RingSlot slot = ring_slot(k, "k", f.kv_count, f.config.plan.kv_stages);
         Reg bar = ring_barrier(f, "k_bar", slot.stage, f.smem.k_full);
+        trace_mark(f, TraceEvent::k_full_wait);
         k.wait("k_full", address(bar), slot.phase);
       });
       break;
-    case Do::wait_qk: wait_group("S is complete"); break;
+    case Do::wait_qk:
+      trace_mark(f, TraceEvent::wait_qk);
+      wait_group("S is complete");
+      break;
     case Do::free_k: emit_free(f, "k", f.smem.k_empty, step.lag); break;
     case Do::mask_max:
       k.section("mask, row max");
+      trace_mark(f, TraceEvent::mask_max);
       emit_mask_max(f, step.first);
       break;
     case Do::exp_sum:
       k.section("P = exp2(S * c - max * c), row sum");
+      trace_mark(f, TraceEvent::exp_sum);
       emit_exp_sum(f);
       break;
-    case Do::wait_pv: wait_group("O is complete, P's registers are free"); break;
+    case Do::wait_pv:
+      trace_mark(f, TraceEvent::wait_pv);
+      wait_group("O is complete, P's registers are free");
+      break;
     case Do::free_v: emit_free(f, "v", f.smem.v_empty, step.lag); break;
     case Do::rescale_o:
       k.section("O *= alpha");
+      trace_mark(f, TraceEvent::rescale_o);
       emit_rescale_o(f);
       break;
     case Do::pack_p:
       k.section("P to " + f.type());
+      trace_mark(f, TraceEvent::pack_p);
       emit_pack_p(f);
       break;
     case Do::pv:
@@ -258,11 +273,12 @@ void emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
   bool k_waited = false;
   for (const PlannedStep& s : steps) {
     if (s.what == Do::token_wait) {
-      emit_step(f, {Do::qk, 0, -1, false});
+      if (!k_waited) emit_step(f, {Do::qk, 0, -1, false});
       k_waited = true;
       emit_step(f, s);
     } else if (s.what == Do::qk) {
       if (!k_waited) emit_step(f, s);
+      k_waited = true;
       emit_qk(f);
     } else {
       emit_step(f, s);
@@ -314,6 +330,7 @@ void emit_wait_q(ForwardContext& f) {
     Reg bar = k.b32("q_bar");
     k.mad_lo_u32(bar, q.stage, f.warpgroups(), f.warpgroup);
     k.mad_lo_u32(bar, bar, 8, f.base);
+    trace_mark(f, TraceEvent::q_full_wait);
     k.wait("q_full", address(bar, f.smem.q_full), q.phase);
   });
 }
@@ -335,6 +352,8 @@ struct ConsumerState {
   std::string tile_start, tile_issued, end;
 };
 
+constexpr int kTripMarks = 11;  // every step of a trip, waits for K and V included
+
 // Trips 0 .. blocks-1, from a first Q K^T already issued to the last P V's issue (or end).
 Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   Kernel& k = f.k;
@@ -343,6 +362,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
+  trace_run(f, kTripMarks, f.kv_count);
   emit_trip(f, without(trips.peeled, {Do::qk}));
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   k.add_u32(f.kv_count, f.kv_count, 1);
@@ -351,6 +371,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
     budget.from = k.mark();
     k.loop("kv loop", [&] {
       k.sub_u32(f.block, f.block, 1);
+      trace_run(f, kTripMarks, f.kv_count);
       emit_trip(f, trips.steady);
       k.add_u32(f.kv_count, f.kv_count, 1);
       k.setp("ne", "u32", more, f.block, 0);
@@ -360,6 +381,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   });
   k.section("epilogue trip: what still lags");
   bool crossing = crosses_tiles(f.config, trips);
+  trace_run(f, kTripMarks, f.kv_count);
   emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue);
   return budget;
 }
@@ -367,6 +389,8 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
 // The slot of the next tile, while this one's last P V runs; this tile's coordinates are kept for its store.
 void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   Kernel& k = f.k;
+  trace_run(f, 2, f.kv_count);
+  trace_mark(f, TraceEvent::finish_rows);
   emit_finish_rows(f);
   if (f.config.plan.o_own_buffer) {
     k.comment("every Q K^T of the tile is complete: the next Q may land while O is finished");
@@ -378,6 +402,7 @@ void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   k.mov_b32(f.out_batch, f.batch_index);
   if (f.guarded()) k.mov_pred(f.was_safe, f.safe);
   k.add_u32(f.q_count, f.q_count, 1);
+  trace_mark(f, TraceEvent::tile_wait);
   emit_fetch_tile(f);
   emit_prepare_tile(f, st.exists);
 }
@@ -385,7 +410,10 @@ void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
 // O leaves; then to the next tile's start, or out.
 void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
   Kernel& k = f.k;
+  trace_run(f, 2, f.kv_count);
+  trace_mark(f, TraceEvent::store_o);
   emit_epilogue(f);
+  trace_mark(f, TraceEvent::tile_wait);
   emit_release_slot(f);
   if (f.guarded())
     k.scope([&] {
@@ -419,14 +447,19 @@ void emit_tile_end(ForwardContext& f, bool crossing, const ConsumerState& st) {
   k.and_pred(issues, issues, sees);
   k.and_pred(issues, issues, st.exists);
   k.if_(issues, [&] {
+    trace_run(f, 5, f.kv_count);
     emit_wait_q(f);
     emit_first_qk(f);
+    trace_mark(f, TraceEvent::wait_pv);
     k.wgmma_wait_group(0).note("O and the next tile's S are complete");
     emit_free(f, "v", f.smem.v_empty, 1);
+    trace_mark(f, TraceEvent::store_o);
     emit_epilogue(f);
     emit_release_slot(f);
     k.branch(st.tile_issued);
   });
+  trace_run(f, 1, f.kv_count);
+  trace_mark(f, TraceEvent::wait_pv);
   k.wgmma_wait_group(0).note("O is complete");
   emit_free(f, "v", f.smem.v_empty, 1);
   emit_store_and_go(f, st);
@@ -456,26 +489,40 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   }
   ConsumerState st{k.pred("tile_exists"), k.new_label("tile start"), k.new_label("tile issued"),
                    k.new_label("consumer end")};
+  Reg writer;
+  if (plan.trace) {
+    writer = k.b32("trace_writer");
+    k.add_u32(writer, f.warpgroup, 1);
+  }
+  trace_start(f, writer.valid() ? Operand(writer) : Operand(0), false);
+  trace_run(f, 1, f.kv_count);
+  trace_mark(f, TraceEvent::tile_wait);
   emit_fetch_tile(f);
   emit_prepare_tile(f, st.exists);
   emit_release_slot(f);
   k.label(st.tile_start);
+  trace_run(f, 2, f.kv_count);
   emit_wait_q(f);
   emit_skip_blocks(f);
   Reg sees = k.pred("sees_keys");
   k.setp("ne", "u32", sees, f.own_blocks, 0);
   k.unless(sees, [&] { emit_no_keys(f, st); }, "some key is visible");
+  trace_run(f, 2, f.kv_count);
   emit_first_qk(f);
   k.label(st.tile_issued);
   budget = emit_blocks(f, trips);
   emit_tile_end(f, crosses_tiles(f.config, trips), st);
   k.label(st.end);
+  trace_run(f, 1, f.kv_count);
+  trace_mark(f, TraceEvent::done);
   k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store"); });
   if (ring) {
     Reg first = k.pred("is_first_wg");
     k.setp("eq", "u32", first, f.warpgroup, 0);
     k.if_(first, [&] { k.bar_sync(1, 256).note("takes the turn that nobody needs"); });
   }
+  if (plan.trace) k.add_u32(writer, f.warpgroup, 1);
+  trace_finish(f, writer.valid() ? Operand(writer) : Operand(0));
   return budget;
 }
 
@@ -493,6 +540,10 @@ void emit_params(Kernel& k, const KernelConfig& c) {
   k.param("batch", "u32");
   if (c.problem.mask == Mask::causal) k.param("head_group", "u32", "heads scheduled together (K, V in L2)");
   k.param("softmax_scale_log2", "f32", "softmax_scale * log2(e), > 0");
+  if (c.plan.trace) {
+    k.param("trace", "u64", "marks, gen/trace_events.h; 0: none");
+    k.param("trace_capacity", "u32", "marks of one writer");
+  }
 }
 
 ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* dim, const char* rows,
@@ -541,6 +592,11 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   if (c.problem.mask == Mask::causal)
     add("head_group", ParamKind::u32, "(batch, head) pairs whose tiles are scheduled together, >= 1");
   add("softmax_scale_log2", ParamKind::f32, "softmax_scale * log2(e); greater than 0");
+  if (c.plan.trace) {
+    add("trace", ParamKind::pointer, "marks of CTA 0 and 1: for each role 32 bytes and 8 * trace_capacity, zeroed before "
+        "the launch (gen/trace_events.h); 0 = none", true);
+    add("trace_capacity", ParamKind::u32, "marks that one role may write; those beyond are counted");
+  }
   facts.block_threads = 128 * (1 + c.plan.warpgroups);
   facts.shared_bytes = static_cast<std::uint32_t>(m.dynamic_bytes());
   facts.ptx_version = std::to_string(k.ptx_version() / 10) + "." + std::to_string(k.ptx_version() % 10);
@@ -557,7 +613,8 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   auto num = [](long v) { return std::to_string(v); };
   line(facts.entry);
   line("");
-  line("Written by: flashptx emit " + facts.entry);
+  line("Written by: flashptx emit " + facts.entry +
+       (c.plan.own_schedule ? " --schedule FILE (the table below)" : ""));
   line("Exact attention O = softmax(softmax_scale * Q K^T) V on a Hopper GPU (sm_90a), " +
        std::string(to_string(c.problem.dtype)) + " in and out, fp32 inside.");
   line("");
@@ -641,17 +698,20 @@ std::string check_forward(const KernelConfig& c) {
     return at("guard_blocks", plan.guard_blocks, "must be in [1, 1000]");
   if (plan.lazy_threshold_log2 < 0 || plan.lazy_threshold_log2 > 12)
     return at("lazy_threshold_log2", plan.lazy_threshold_log2, "must be in [0, 12] (f16 P ends at 2^16)");
-  const Schedule* s = find_forward_schedule(plan.schedule);
-  if (!s) return "schedule \"" + plan.schedule + "\" is not in gen/schedule/forward_schedules.cpp";
+  const Schedule* s = plan.table();
+  if (!s) return "schedule \"" + plan.schedule + "\" is not built in; one of your own needs its table (--schedule FILE)";
+  if (s->name != plan.schedule) return "schedule \"" + plan.schedule + "\" has the table of \"" + s->name + "\"";
   std::string bad = check(*s);
   if (!bad.empty()) return bad + "\n" + draw(*s, 3);
+  if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
+    return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
   SharedLayout m(c);
   if (!plan.o_own_buffer && m.slabs_v > m.slabs_qk)
     return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
   if (m.dynamic_bytes() > kMaxDynamicBytes)
     return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
   RegisterSplit split = register_split(c);
-  int live = plan.tile_kv / 2 + p.head_dim_v / 2 + (plan.schedule == "serial" ? 0 : plan.tile_kv / 4);
+  int live = plan.tile_kv / 2 + p.head_dim_v / 2 + (s->p_shares_s() ? 0 : plan.tile_kv / 4);
   if (live + 24 > split.consumer)
     return at("accumulators need", live, "registers a thread (S, O, P) and 24 for the rest, more than the " +
                                              std::to_string(split.consumer) + " of a consumer");
@@ -661,7 +721,7 @@ std::string check_forward(const KernelConfig& c) {
 EmittedKernel emit_attention_forward(const KernelConfig& config) {
   std::string bad = check_forward(config);
   if (!bad.empty()) throw Error(config.name() + ": " + bad);
-  const Schedule& schedule = *find_forward_schedule(config.plan.schedule);
+  const Schedule& schedule = *config.plan.table();
   Derived trips = derive(schedule);
   RegisterSplit split = register_split(config);
   Kernel k(config.name());

@@ -125,7 +125,7 @@ struct Replay {
   }
 };
 
-std::string replay(const Schedule& s, int n) {
+ScheduleFault replay(const Schedule& s, int n) {
   Replay r(n);
   for (int trip = 0; trip < n + s.max_lag(); ++trip)
     for (std::size_t i = 0; i < s.steps.size(); ++i) {
@@ -134,56 +134,71 @@ std::string replay(const Schedule& s, int n) {
       if (block < 0 || block >= n || (st.what == Do::rescale_o && block == 0)) continue;
       std::string bad = r.step(st.what, block);
       if (!bad.empty())
-        return "schedule " + s.name + ", step " + std::to_string(i + 1) + " {" + to_string(st.what) +
-               ", " + std::to_string(st.lag) + "}, trip " + std::to_string(trip) + " of " +
-               std::to_string(n) + " blocks: " + bad;
+        return {"schedule " + s.name + ", step " + std::to_string(i + 1) + " {" + to_string(st.what) +
+                    ", " + std::to_string(st.lag) + "}, trip " + std::to_string(trip) + " of " +
+                    std::to_string(n) + " blocks: " + bad,
+                static_cast<int>(i)};
     }
   for (int b = 0; b < n; ++b) {
     const Replay::Block& k = r.blocks[static_cast<std::size_t>(b)];
     std::string at = "schedule " + s.name + ": with " + std::to_string(n) + " blocks, block " +
                      std::to_string(b) + " ends ";
-    if (k.pv != Product::done) return at + "without a completed P V";
-    if (!k.k_freed) return at + "with its K stage never freed";
-    if (!k.v_freed) return at + "with its V stage never freed";
-    if (b > 0 && !k.rescaled) return at + "without rescale_o";
+    if (k.pv != Product::done) return {at + "without a completed P V"};
+    if (!k.k_freed) return {at + "with its K stage never freed"};
+    if (!k.v_freed) return {at + "with its V stage never freed"};
+    if (b > 0 && !k.rescaled) return {at + "without rescale_o"};
   }
-  return "";
+  return {};
 }
 
-std::string check_shape(const Schedule& s) {
-  std::array<int, 12> count{};
-  for (const Step& st : s.steps) {
-    if (st.lag < 0 || st.lag > 1)
-      return "schedule " + s.name + ": lag " + std::to_string(st.lag) + " of " + to_string(st.what) +
-             " must be 0 or 1 (one S and one P register set)";
-    ++count[static_cast<std::size_t>(st.what)];
+// Steps that may work on the block of the trip before. The others stand on this trip's own coordinates (the mask's
+// columns, the first block's maximum, the turn), or would need a second register set.
+bool may_lag(Do what) {
+  switch (what) {
+    case Do::pv:
+    case Do::wait_pv:
+    case Do::free_v: return true;
+    default: return false;
   }
-  for (int i = 0; i < 12; ++i) {
-    Do what = static_cast<Do>(i);
-    int wanted = 1;
-    bool token = what == Do::token_wait || what == Do::token_pass;
-    if (token && count[0] == 0 && count[static_cast<std::size_t>(Do::token_pass)] == 0) wanted = 0;
-    if (count[static_cast<std::size_t>(i)] != wanted)
-      return "schedule " + s.name + ": step " + to_string(what) + " stands " +
-             std::to_string(count[static_cast<std::size_t>(i)]) + " times, wanted once";
-  }
-  std::size_t wait = 0, pass = 0;
+}
+
+ScheduleFault check_shape(const Schedule& s) {
+  std::array<int, kDoCount> count{}, last{};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
-    if (s.steps[i].what == Do::token_wait) wait = i;
-    if (s.steps[i].what == Do::token_pass) pass = i;
+    const Step& st = s.steps[i];
+    if (st.lag < 0 || st.lag > 1)
+      return {"schedule " + s.name + ": lag " + std::to_string(st.lag) + " of " + to_string(st.what) +
+                  " must be 0 or 1 (one S and one P register set)",
+              static_cast<int>(i)};
+    if (st.lag && !may_lag(st.what))
+      return {"schedule " + s.name + ": " + to_string(st.what) + " cannot lag; only pv, wait_pv and free_v can",
+              static_cast<int>(i)};
+    ++count[static_cast<std::size_t>(st.what)];
+    last[static_cast<std::size_t>(st.what)] = static_cast<int>(i);
   }
-  if (count[0] && pass < wait)
-    return "schedule " + s.name + ": token_pass stands before token_wait: the ring would hand out two turns";
-  return "";
+  const int wait = static_cast<int>(Do::token_wait), pass = static_cast<int>(Do::token_pass);
+  bool tokens = count[wait] != 0 || count[pass] != 0;
+  for (int i = 0; i < kDoCount; ++i) {
+    int wanted = (i == wait || i == pass) && !tokens ? 0 : 1;
+    if (count[static_cast<std::size_t>(i)] != wanted)
+      return {"schedule " + s.name + ": step " + to_string(static_cast<Do>(i)) + " stands " +
+                  std::to_string(count[static_cast<std::size_t>(i)]) + " times, wanted once",
+              count[static_cast<std::size_t>(i)] ? last[static_cast<std::size_t>(i)] : -1};
+  }
+  if (tokens && last[pass] < last[wait])
+    return {"schedule " + s.name + ": token_pass stands before token_wait: the ring would hand out two turns", last[pass]};
+  return {};
 }
 
 }  // namespace
 
-std::string check(const Schedule& schedule) {
-  std::string bad = check_shape(schedule);
+ScheduleFault find_fault(const Schedule& schedule) {
+  ScheduleFault fault = check_shape(schedule);
   for (int n : {0, 1, 2, 3, 7})
-    if (bad.empty()) bad = replay(schedule, n);
-  return bad;
+    if (fault.sentence.empty()) fault = replay(schedule, n);
+  return fault;
 }
+
+std::string check(const Schedule& schedule) { return find_fault(schedule).sentence; }
 
 }  // namespace flashptx

@@ -31,6 +31,15 @@ int Schedule::max_lag() const {
   return lag;
 }
 
+bool Schedule::has(Do what) const {
+  return std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.what == what; });
+}
+
+bool Schedule::p_shares_s() const {
+  return std::none_of(steps.begin(), steps.end(),
+                      [](const Step& s) { return (s.what == Do::pv || s.what == Do::wait_pv) && s.lag > 0; });
+}
+
 namespace {
 
 // Replays commits and waits: wgmma groups complete in commit order (PTX ISA, wgmma.wait_group).
@@ -76,7 +85,8 @@ std::vector<PlannedStep> trip_steps(const Schedule& s, int trip, int blocks, Gro
 }  // namespace
 
 Derived derive(const Schedule& s) {
-  // Seven blocks reach the steady state; trip 2 and trip 6 must agree, which check() has proved.
+  // Seven blocks reach the steady state: with lags of 0 and 1 every trip from 1 on has all its blocks, and check()
+  // has proved that nothing but P V's own steps lags where the emitted code would differ in trip 1.
   constexpr int kBlocks = 7;
   Derived d;
   Groups groups;

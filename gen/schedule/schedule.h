@@ -4,7 +4,7 @@
 // the epilogue follow by dropping every step whose block does not exist, and the wait_group counts by
 // replaying the commits. The checker replays the table for small block counts and refuses a wrong one with
 // one sentence. A schedule emits nothing: gen/kernels/ does, step by step.
-// Next: gen/schedule/forward_schedules.cpp (the tables), gen/schedule/checker.cpp (what is proved).
+// Next: gen/schedule/forward_schedules.cpp (the tables), checker.cpp (what is proved), text.h (tables from a file).
 #pragma once
 
 #include <string>
@@ -26,6 +26,7 @@ enum class Do {
   pack_p,      // P to 16 bit in registers, as the A operand of the next product
   pv,          // wait for V, issue O += P V, commit
 };
+constexpr int kDoCount = 12;
 const char* to_string(Do what);
 
 struct Step {
@@ -38,6 +39,9 @@ struct Schedule {
   std::string about;        // one line
   std::vector<Step> steps;  // one trip of the steady state, in program order
   int max_lag() const;
+  bool has(Do what) const;
+  // P V is over before the next S begins, so that P may live in S's registers.
+  bool p_shares_s() const;
 };
 
 // A step with what the derivation found out.
@@ -59,6 +63,13 @@ const Schedule* find_forward_schedule(const std::string& name);
 
 // "" if the schedule is right for 0, 1, 2, 3 and 7 blocks; else one sentence (where, what, wanted).
 std::string check(const Schedule& schedule);
+
+// The same with the step at fault (-1: none in particular).
+struct ScheduleFault {
+  std::string sentence;
+  int step = -1;
+};
+ScheduleFault find_fault(const Schedule& schedule);
 
 Derived derive(const Schedule& schedule);
 

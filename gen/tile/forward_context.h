@@ -7,6 +7,7 @@
 
 #include "gen/catalog.h"
 #include "gen/isa/kernel.h"
+#include "gen/trace_events.h"
 
 namespace flashptx::gen {
 
@@ -36,6 +37,14 @@ struct SharedLayout {
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
   int dynamic_bytes() const { return end + 1023; }  // the base is rounded up by the kernel
+};
+
+// Plan::trace: what one role's marks need (gen/tile/trace_marks.cpp).
+struct TraceRegs {
+  Reg at, used, fits;           // end of the run of slots; slots asked for so far; the run is inside the region
+  Reg clock, tag;               // of the mark being written
+  Reg position;                 // counter that the run's marks carry
+  int slot = 0;                 // of the next mark, from the run's end: negative
 };
 
 // Registers of one role, by the names they have in the emitted text.
@@ -73,6 +82,8 @@ struct ForwardContext {
   Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
   Vec col_limit;                // first column that the row must not see, by row
 
+  TraceRegs trace;
+
   int n() const { return config.plan.tile_kv; }
   int d() const { return config.problem.head_dim; }
   int dv() const { return config.problem.head_dim_v; }
@@ -99,6 +110,12 @@ void emit_fetch_tile(ForwardContext& f);              // consumer: reads the nex
 void emit_release_slot(ForwardContext& f);            // consumer: the slot may be written again
 // Key blocks that rows up to and including `last_row` see: into `out`.
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
+
+// --- marks (gen/tile/trace_marks.cpp); all do nothing unless the plan asks
+void trace_start(ForwardContext& f, const Operand& writer, bool one_thread);
+void trace_run(ForwardContext& f, int marks, const Reg& position);  // room for that many marks from here on
+void trace_mark(ForwardContext& f, TraceEvent e);                   // the step e begins
+void trace_finish(ForwardContext& f, const Operand& writer);
 
 // --- producer (gen/tile/tile_load.cpp)
 void emit_producer(ForwardContext& f);

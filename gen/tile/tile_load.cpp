@@ -27,12 +27,16 @@ struct Producer {
   // One block of K or V into the next stage of its ring.
   void load_block(const std::string& ring, const Reg& count, const Reg& map, const Reg& row, int tiles,
                   int slabs, int stage_bytes, int full, int empty) {
+    bool is_k = ring == "k";
+    trace_run(f, 2, count);
     k.scope([&] {
       RingSlot slot = ring_slot(k, ring, count, f.config.plan.kv_stages);
       Reg bar = ring_barrier(f, ring + "_bar", slot.stage, full);
       Reg parity = k.b32(ring + "_free"), dst = k.b32(ring + "_dst"), column = k.b32(ring + "_column");
       k.xor_b32(parity, slot.phase, 1);
+      trace_mark(f, is_k ? TraceEvent::k_empty_wait : TraceEvent::v_empty_wait);
       k.wait(ring + "_empty", address(bar, empty - full), parity);
+      trace_mark(f, is_k ? TraceEvent::k_load : TraceEvent::v_load);
       k.mbarrier_arrive_expect_tx(address(bar), stage_bytes).note("the whole box, zero fill included");
       k.mul_lo_u32(dst, slot.stage, stage_bytes);
       k.add_u32(dst, dst, f.base);
@@ -59,6 +63,7 @@ struct Producer {
 
   void load_q() {
     k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
+    trace_run(f, 2 * f.warpgroups(), q_count);
     k.scope([&] {
       int wgs = f.warpgroups();
       RingSlot slot = ring_slot(k, "q", q_count, f.config.plan.q_stages);
@@ -70,7 +75,9 @@ struct Producer {
       if (f.smem.q) k.add_u32(dst, dst, f.smem.q);
       k.mov_b32(row, f.q_row0);
       for (int w = 0; w < wgs; ++w) {
+        trace_mark(f, TraceEvent::q_empty_wait);
         k.wait("q_empty", address(bar, f.smem.q_empty + 8 * w), parity);
+        trace_mark(f, TraceEvent::q_load);
         k.mbarrier_arrive_expect_tx(address(bar, f.smem.q_full + 8 * w), f.smem.q_slice_bytes);
         for (int s = 0; s < f.smem.slabs_qk; ++s) {
           k.mov_b32(column, 64 * s);
@@ -219,8 +226,11 @@ void emit_producer(ForwardContext& f) {
   p.some = k.pred("has_blocks");
   p.more = k.pred("more_blocks");
   Reg again = k.pred("more_tiles");
+  trace_start(f, 0, true);
   k.loop("producer tile", [&] {
     emit_decode_tile(f);
+    trace_run(f, 1, p.slot_count);
+    trace_mark(f, TraceEvent::slot_wait);
     emit_publish_tile(f, p.slot_count, 0);
     p.load_tile();
     // Late: a tile drawn at the start of the one before would be committed to too early (measured +5 % with
@@ -229,8 +239,13 @@ void emit_producer(ForwardContext& f) {
     k.setp("lt", "u32", again, f.tile, f.tiles);
     return again;
   });
+  trace_run(f, 1, p.slot_count);
+  trace_mark(f, TraceEvent::slot_wait);
   if (f.guarded()) p.redo_failed();
   emit_publish_tile(f, p.slot_count, kNoTile);
+  trace_run(f, 1, p.slot_count);
+  trace_mark(f, TraceEvent::done);
+  trace_finish(f, 0);
   if (counter.valid()) p.reset_counter(counter);
 }
 

@@ -30,6 +30,7 @@ Reg descriptor(ForwardContext& f, const std::string& name, const Operand& stage,
 void emit_qk(ForwardContext& f) {
   Kernel& k = f.k;
   const SharedLayout& m = f.smem;
+  trace_mark(f, TraceEvent::qk);
   k.scope([&] {
     RingSlot slot = ring_slot(k, "k", f.kv_count, f.config.plan.kv_stages);
     RingSlot q = ring_slot(k, "q", f.q_count, f.config.plan.q_stages);
@@ -63,7 +64,9 @@ void emit_pv(ForwardContext& f, int lag) {
     }
     RingSlot slot = ring_slot(k, "v", position, f.config.plan.kv_stages);
     Reg bar = ring_barrier(f, "v_bar", slot.stage, 0);
+    trace_mark(f, TraceEvent::v_full_wait);
     k.wait("v_full", address(bar, m.v_full), slot.phase);
+    trace_mark(f, TraceEvent::pv);
     Reg v_desc = descriptor(f, "v", slot.stage, m.v_stage_bytes, m.v, m.slab_bytes_kv);
     Reg b = k.b64("v_step");
     k.wgmma_fence().note("again: the wait loop above is a branch (ptxas C7519)");

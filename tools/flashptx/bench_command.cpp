@@ -13,6 +13,7 @@
 #include "tools/flashptx/bench.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
+#include "tools/flashptx/config_options.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
 #include "tools/reference/numeric.h"
@@ -21,7 +22,7 @@ namespace flashptx {
 namespace {
 
 struct BenchCommand {
-  std::vector<std::string> kernels, dtypes = {"bf16"}, masks = {"full", "causal"};
+  std::vector<std::string> kernels, schedules, dtypes = {"bf16"}, masks = {"full", "causal"};
   BenchGrid grid;
   BenchOptions bench;
   std::string mode = "burst", csv, cubin_dir;
@@ -39,7 +40,7 @@ std::string utc_date() {
 std::vector<BenchKernel> kernels_of(const BenchCommand& o) {
   std::vector<BenchKernel> out;
   for (const std::string& name : o.kernels)
-    out.push_back({name, name == "host" ? ForwardChoice{} : ForwardChoice{name, ""}});
+    out.push_back({name, name == "host" ? ForwardChoice{} : ForwardChoice{name, "", {}}});
   if (!o.cubin_dir.empty()) {
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(o.cubin_dir)) {
@@ -49,9 +50,17 @@ std::vector<BenchKernel> kernels_of(const BenchCommand& o) {
     }
     std::sort(files.begin(), files.end());
     for (const auto& file : files)
-      out.push_back({"file:" + file.filename().string(), {file.stem().string(), read_or_leave(file)}});
+      out.push_back({"file:" + file.filename().string(), {file.stem().string(), read_or_leave(file), {}}});
   }
   if (out.empty()) out.push_back({"host", {}});
+  const std::size_t kernels = o.schedules.empty() ? 0 : out.size();
+  for (const std::string& s : o.schedules)
+    for (std::size_t i = 0; i < kernels; ++i) {
+      BenchKernel k = out[i];
+      k.choice.schedule = schedule_or_leave(s);
+      k.label += ":" + k.choice.schedule->name;
+      out.push_back(k);
+    }
   return out;
 }
 
@@ -183,6 +192,7 @@ void add_bench(Command& app) {
   BenchCommand& o = *options;
   Command* c = app.add_subcommand("bench", "Time kernels over the FlashAttention-3 paper's grid or a chosen one");
   c->add_option("--kernel", o.kernels, "Kernel names, several in turns; `host` is the host's choice (default)");
+  c->add_option("--schedule", o.schedules, "Each kernel also with this schedule, a built-in name or a file; may be repeated");
   c->add_option("--cubin-dir", o.cubin_dir, "Also every attn_fwd_*.cubin or .ptx of this folder")
       ->check(existing_folder());
   c->add_option("--mode", o.mode, "burst (after a rest), interleaved (kernels in turns), sustained (at the power limit)")

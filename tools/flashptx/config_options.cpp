@@ -1,10 +1,13 @@
 // Options -> KernelConfig. Whether a kernel can have that config is the generator's to say. Next: gen/catalog.h.
 #include "tools/flashptx/config_options.h"
 
+#include <filesystem>
 
+#include "gen/schedule/text.h"
 #include "host/select.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
+#include "tools/flashptx/problem_options.h"
 #include "tools/reference/numeric.h"
 
 namespace flashptx {
@@ -30,6 +33,20 @@ Plan default_plan(const ProblemClass& problem) {
 
 }  // namespace
 
+Schedule schedule_or_leave(const std::string& name_or_file) {
+  if (const Schedule* built_in = find_forward_schedule(name_or_file)) return *built_in;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(name_or_file, ignored)) {
+    std::string names;
+    for (const Schedule& s : forward_schedules()) names += (names.empty() ? "" : ", ") + s.name;
+    leave(exit_usage, "--schedule " + name_or_file + ": neither a file nor a built-in schedule (" + names + ")");
+  }
+  Schedule schedule;
+  std::string error;
+  if (!parse_schedule(read_or_leave(name_or_file), name_or_file, &schedule, &error)) leave(exit_usage, error);
+  return schedule;
+}
+
 void add_config_options(Command& app, ConfigOptions& o) {
   const auto on_off = one_of({"on", "off"});
   app.add_option("name", o.name, "Kernel name; in its place the options below, unset ones as the host would choose");
@@ -41,7 +58,7 @@ void add_config_options(Command& app, ConfigOptions& o) {
   app.add_option("--tile-kv", o.tile_kv, "Keys per block");
   app.add_option("--stages", o.stages, "Ring slots of K and of V");
   app.add_option("--q-stages", o.q_stages, "Q buffers");
-  app.add_option("--schedule", o.schedule, "Schedule, by name");
+  app.add_option("--schedule", o.schedule, schedule_help);
   app.add_option("--ping-pong", o.ping_pong, "Token between warpgroups around their wgmma issue")->check(on_off);
   app.add_option("--softmax", o.softmax, "plain, or lazy: rescale O only when the maximum grew enough")
       ->check(one_of({"plain", "lazy"}));
@@ -56,6 +73,7 @@ KernelConfig config_from(const ConfigOptions& o) {
   if (!o.name.empty()) {
     std::string error;
     if (!KernelConfig::parse(o.name, &config, &error)) leave(exit_usage, o.name + ": " + error);
+    if (!o.schedule.empty()) config.plan.follow(schedule_or_leave(o.schedule));
     return config;
   }
   if (!reference::parse_data_type(o.dtype, &config.problem.dtype))
@@ -70,7 +88,7 @@ KernelConfig config_from(const ConfigOptions& o) {
   set_number(o.stages, &plan.kv_stages);
   set_number(o.q_stages, &plan.q_stages);
   set_number(o.lazy_threshold_log2, &plan.lazy_threshold_log2);
-  if (!o.schedule.empty()) plan.schedule = o.schedule;
+  if (!o.schedule.empty()) plan.follow(schedule_or_leave(o.schedule));
   if (!o.softmax.empty()) plan.softmax = o.softmax == "lazy" ? Softmax::lazy : Softmax::plain;
   set_switch(o.ping_pong, &plan.ping_pong);
   set_switch(o.dynamic_tiles, &plan.dynamic_tiles);

@@ -23,6 +23,11 @@ struct ConfigOptions {
 
 void add_config_options(Command& app, ConfigOptions& options);
 
+// `--schedule`: a built-in name or a file of one's own (gen/schedule/text.h). Leaves with exit_usage and the file's
+// line when it cannot be.
+constexpr const char* schedule_help = "Schedule: a built-in name, or a file in the table's words (tools/TUTORIAL.md)";
+Schedule schedule_or_leave(const std::string& name_or_file);
+
 // Leaves with exit_usage and a sentence when the name or a value cannot be read.
 KernelConfig config_from(const ConfigOptions& options);
 

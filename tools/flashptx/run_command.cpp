@@ -10,6 +10,7 @@
 #include "host/emulator/emulator.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
+#include "tools/flashptx/config_options.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
 #include "tools/flashptx/statistics.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct RunOptions {
   ProblemOptions problem;
-  std::string kernel, ptx_file;
+  std::string kernel, ptx_file, schedule;
   bool no_lse = false, json = false, stats = false;
   int seeds = 1, repeats = 20, adversary_level = 1, emulator_multiprocessors = 0;
   std::uint64_t emulator_seed = 0, emulator_limit = 0;
@@ -130,6 +131,7 @@ void run_run(const RunOptions& o) {
   const reference::Problem shape = problem_from(o.problem);
   ForwardChoice choice;
   choice.kernel = o.kernel;
+  if (!o.schedule.empty()) choice.schedule = schedule_or_leave(o.schedule);
   if (!o.ptx_file.empty()) {
     choice.ptx = read_or_leave(o.ptx_file);
     // An edited file still says in its entry which kernel it was.
@@ -163,6 +165,7 @@ void add_run(Command& app) {
   add_problem_options(*c, o.problem);
   add_device_options(*c, o.problem);
   c->add_option("--kernel", o.kernel, "Name of the kernel to use; default: the host's choice");
+  c->add_option("--schedule", o.schedule, schedule_help);
   c->add_option("--ptx", o.ptx_file, "Run this PTX file in place of the generated text (entry and parameters kept)")
       ->check(existing_file());
   c->add_flag("--no-lse,!--lse", o.no_lse, "Do not ask for LSE (--lse, the default, does)");
