@@ -94,9 +94,17 @@ struct LaunchFacts {
   int producer_registers = 0, consumer_registers = 0, entry_registers = 0;
 };
 
+// What one step of a usual trip issues, a warp's instructions: for budgets and timing models.
+struct StepCost {
+  Do what = Do::qk;
+  int lag = 0;
+  int wgmma = 0, tensor_clocks = 0, ex2 = 0, fma = 0, alu = 0, cvt = 0, issue_slots = 0;
+};
+
 struct EmittedKernel {
   std::string text;
   LaunchFacts facts;
+  std::vector<StepCost> trip = {};   // attention kernels: the steady trip, step by step
 };
 
 // Throws gen::Error with the caller's line for a config that no kernel can have (registers, shared memory,

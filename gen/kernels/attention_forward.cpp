@@ -16,6 +16,7 @@ namespace {
 // Marks of the steady loop, for the budget in the header.
 struct Budget {
   std::size_t from = 0, to = 0;
+  std::vector<StepCost> steps = {};
 };
 
 void emit_barrier_init(ForwardContext& f) {
@@ -268,22 +269,26 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
   }
 }
 
+StepCost step_cost(const Kernel& k, const PlannedStep& s, std::size_t from) {
+  InstrCounts n = k.counts(from, k.mark());
+  return {s.what, s.lag, n.wgmma, static_cast<int>(n.wgmma_cycles), n.ex2, n.fma, n.alu, n.cvt, n.issue_slots()};
+}
+
 // K's barrier is waited for before the token is taken: a warpgroup that waits for data must not hold up the others.
-void emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
+std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
   bool k_waited = false;
+  std::vector<StepCost> costs;
   for (const PlannedStep& s : steps) {
-    if (s.what == Do::token_wait) {
-      if (!k_waited) emit_step(f, {Do::qk, 0, -1, false});
+    std::size_t from = f.k.mark();
+    if ((s.what == Do::token_wait || s.what == Do::qk) && !k_waited) {
+      emit_step(f, {Do::qk, 0, -1, false});
       k_waited = true;
-      emit_step(f, s);
-    } else if (s.what == Do::qk) {
-      if (!k_waited) emit_step(f, s);
-      k_waited = true;
-      emit_qk(f);
-    } else {
-      emit_step(f, s);
     }
+    if (s.what == Do::qk) emit_qk(f);
+    else emit_step(f, s);
+    costs.push_back(step_cost(f.k, s, from));
   }
+  return costs;
 }
 
 // With two Q buffers and O staged on the tile's own slice, the slice is handed back one trip into the next tile:
@@ -372,7 +377,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
     k.loop("kv loop", [&] {
       k.sub_u32(f.block, f.block, 1);
       trace_run(f, kTripMarks, f.kv_count);
-      emit_trip(f, trips.steady);
+      budget.steps = emit_trip(f, trips.steady);
       k.add_u32(f.kv_count, f.kv_count, 1);
       k.setp("ne", "u32", more, f.block, 0);
       return more;
@@ -761,6 +766,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config) {
   out.facts = launch_facts(config, k, f.smem);
   emit_header(k, config, out.facts, f.smem, schedule, budget);
   out.text = k.text();
+  out.trip = budget.steps;
   return out;
 }
 

@@ -25,7 +25,8 @@ bool known_step(const std::string& word, Do* out) {
 
 std::string all_steps() {
   std::string out;
-  for (int i = 0; i < kDoCount; ++i) out += std::string(i ? ", " : "") + to_string(static_cast<Do>(i));
+  for (int i = 0; i < kDoCount; ++i)
+    out += std::string(i ? ", " : "") + to_string(static_cast<Do>(i));
   return out;
 }
 
@@ -34,8 +35,10 @@ std::string name_complaint(const std::string& name) {
   auto digit = [](char c) { return c >= '0' && c <= '9'; };
   bool good = !name.empty() && name.size() <= kLongestName && letter(name[0]) &&
               std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c); });
-  return good ? "" : "schedule name \"" + name + "\" must be a letter and then letters or digits, lower case, at most " +
-                         std::to_string(kLongestName) + " (it becomes a part of the kernel's name)";
+  return good ? ""
+              : "schedule name \"" + name +
+                    "\" must be a letter and then letters or digits, lower case, at most " +
+                    std::to_string(kLongestName) + " (it becomes a part of the kernel's name)";
 }
 
 // Reads line after line; `lines` remembers where each step stood.
@@ -54,14 +57,17 @@ struct Reader {
     std::string first, second, more;
     words >> first >> second >> more;
     std::string lag = first == "lag" ? second : first;
-    bool form = rest.empty() || (more.empty() && (first == "lag" ? !second.empty() : second.empty() && first[0] == '-'));
+    bool form =
+        rest.empty() ||
+        (more.empty() && (first == "lag" ? !second.empty() : second.empty() && first[0] == '-'));
     if (form && !rest.empty()) {
       if (first != "lag") lag = lag.substr(1);
       form = lag.size() == 1 && lag[0] >= '0' && lag[0] <= '9';
       if (form) s.lag = lag[0] - '0';
     }
     if (!form) {
-      complaint = "\"" + rest + "\" behind " + word + " is no lag; wanted nothing, \"-1\" or \"lag 1\"";
+      complaint =
+          "\"" + rest + "\" behind " + word + " is no lag; wanted nothing, \"-1\" or \"lag 1\"";
       return;
     }
     schedule.steps.push_back(s);
@@ -69,9 +75,11 @@ struct Reader {
 
   void line(const std::string& text, int number) {
     std::size_t end = text.find_first_of(" \t");
-    std::string word = text.substr(0, end), rest = end == std::string::npos ? "" : trimmed(text.substr(end));
+    std::string word = text.substr(0, end),
+                rest = end == std::string::npos ? "" : trimmed(text.substr(end));
     if (word == "schedule") {
-      complaint = schedule.name.empty() ? name_complaint(rest) : "a second \"schedule\" line; one file is one schedule";
+      complaint = schedule.name.empty() ? name_complaint(rest)
+                                        : "a second \"schedule\" line; one file is one schedule";
       schedule.name = rest;
     } else if (word == "about") {
       if (!schedule.about.empty()) complaint = "a second \"about\" line";
@@ -84,13 +92,15 @@ struct Reader {
 };
 
 bool same_steps(const Schedule& a, const Schedule& b) {
-  return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(),
-                    [](const Step& x, const Step& y) { return x.what == y.what && x.lag == y.lag; });
+  return std::equal(
+      a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(),
+      [](const Step& x, const Step& y) { return x.what == y.what && x.lag == y.lag; });
 }
 
 }  // namespace
 
-bool parse_schedule(const std::string& text, const std::string& file, Schedule* out, std::string* error) {
+bool parse_schedule(const std::string& text, const std::string& file, Schedule* out,
+                    std::string* error) {
   Reader reader;
   int number = 0;
   auto refuse = [&](int line, const std::string& why) {
@@ -109,7 +119,8 @@ bool parse_schedule(const std::string& text, const std::string& file, Schedule* 
   if (s.name.empty()) return refuse(1, "no \"schedule NAME\" line");
   const Schedule* built_in = find_forward_schedule(s.name);
   if (built_in && !same_steps(*built_in, s))
-    return refuse(1, "schedule \"" + s.name + "\" is built in with other steps; choose another name");
+    return refuse(1,
+                  "schedule \"" + s.name + "\" is built in with other steps; choose another name");
   ScheduleFault fault = find_fault(s);
   if (!fault.sentence.empty()) {
     int line = fault.step >= 0 ? reader.lines[static_cast<std::size_t>(fault.step)] : number;

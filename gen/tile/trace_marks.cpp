@@ -1,20 +1,22 @@
-// Marks: one lane a warpgroup writes {clock, position and event} as a step begins. Three instructions a mark, no
-// branch, so that the kernel that is watched stays nearly the kernel that is not.
+// Marks: one lane a warpgroup writes {clock, position and event} as a step begins. Three
+// instructions a mark, no branch, so that the kernel that is watched stays nearly the kernel that
+// is not.
 //
-// Room is asked for once a run of marks: the writer's slots advance by the run's size whether it fits or not, and the
-// stores of a run that does not fit are predicated off. Threads that do not write start beyond any capacity.
-// Next: gen/trace_events.h (the buffer).
-#include "gen/trace_events.h"
-
+// Room is asked for once a run of marks: the writer's slots advance by the run's size whether it
+// fits or not, and the stores of a run that does not fit are predicated off. Threads that do not
+// write start beyond any capacity. Next: gen/trace_events.h (the buffer).
 #include "gen/tile/forward_context.h"
+#include "gen/trace_events.h"
 
 namespace flashptx {
 
 const char* to_string(TraceEvent e) {
-  static const char* const kNames[] = {"none", "k_full_wait", "token_wait", "qk", "v_full_wait", "pv", "wait_qk", "mask_max",
-                                       "exp_sum", "wait_pv", "rescale_o", "pack_p", "tile_wait", "q_full_wait", "skip_blocks",
-                                       "finish_rows", "store_o", "slot_wait", "k_empty_wait", "k_load", "v_empty_wait",
-                                       "v_load", "q_empty_wait", "q_load", "done"};
+  static const char* const kNames[] = {
+      "none",         "k_full_wait", "token_wait",   "qk",           "v_full_wait",
+      "pv",           "wait_qk",     "mask_max",     "exp_sum",      "wait_pv",
+      "rescale_o",    "pack_p",      "tile_wait",    "q_full_wait",  "skip_blocks",
+      "finish_rows",  "store_o",     "slot_wait",    "k_empty_wait", "k_load",
+      "v_empty_wait", "v_load",      "q_empty_wait", "q_load",       "done"};
   static_assert(sizeof kNames / sizeof *kNames == static_cast<std::size_t>(TraceEvent::count));
   return e < TraceEvent::count ? kNames[static_cast<int>(e)] : "?";
 }
@@ -24,7 +26,8 @@ namespace {
 
 constexpr std::uint32_t kNotAWriter = 0x40000000;  // more slots than any buffer has
 
-// Address of the writer's header, and whether there is a buffer and this CTA is one of those watched.
+// Address of the writer's header, and whether there is a buffer and this CTA is one of those
+// watched.
 void writer_region(ForwardContext& f, const Operand& writer, const Reg& at, const Reg& watched) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -52,7 +55,13 @@ void trace_start(ForwardContext& f, const Operand& writer, bool one_thread) {
   if (!f.config.plan.trace) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
-  t = {k.b64("trace_at"), k.b32("trace_used"), k.pred("trace_fits"), k.b32("mark_clock"), k.b32("mark_tag"), {}, 0};
+  t = {k.b64("trace_at"),
+       k.b32("trace_used"),
+       k.pred("trace_fits"),
+       k.b32("mark_clock"),
+       k.b32("mark_tag"),
+       {},
+       0};
   k.section("marks: the writer's region");
   k.mov_b32(t.used, hex(kNotAWriter));
   k.scope([&] {
@@ -93,7 +102,8 @@ void trace_mark(ForwardContext& f, TraceEvent e) {
   if (!f.config.plan.trace) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
-  if (t.slot >= 0) throw Error(std::string("trace mark ") + to_string(e) + ": its run has no slot left");
+  if (t.slot >= 0)
+    throw Error(std::string("trace mark ") + to_string(e) + ": its run has no slot left");
   k.clock(t.clock).note(std::string("mark: ") + to_string(e));
   k.mad_lo_u32(t.tag, t.position, 256, static_cast<int>(e));
   k.st_global_v2_b32(address(t.at, 8 * t.slot), std::vector<Reg>{t.clock, t.tag}).when(t.fits);

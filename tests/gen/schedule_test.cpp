@@ -1,6 +1,6 @@
-// What is derived from a schedule's table, and that the checker lets no wrong order through: each table with two
-// steps swapped or one dropped is refused with a sentence, or is run on the emulator against float64.
-// Next: gen/schedule/checker.cpp.
+// What is derived from a schedule's table, and that the checker lets no wrong order through: each
+// table with two steps swapped or one dropped is refused with a sentence, or is run on the emulator
+// against float64. Next: gen/schedule/checker.cpp.
 #include "gen/schedule/schedule.h"
 
 #include <set>
@@ -21,7 +21,8 @@ std::string words(const std::vector<PlannedStep>& steps) {
   for (const PlannedStep& s : steps) {
     out += std::string(out.empty() ? "" : " ") + to_string(s.what);
     if (s.lag) out += "-" + std::to_string(s.lag);
-    if (s.what == Do::wait_qk || s.what == Do::wait_pv) out += "(" + std::to_string(s.pending) + ")";
+    if (s.what == Do::wait_qk || s.what == Do::wait_pv)
+      out += "(" + std::to_string(s.pending) + ")";
   }
   return out;
 }
@@ -37,12 +38,13 @@ Schedule dropped(Schedule s, std::size_t i) {
   return s;
 }
 
-// Orders that differ only in the token's place, or in where a stage is freed, are equal to a kernel with one
-// warpgroup; one of each shape of the rest is enough to run.
+// Orders that differ only in the token's place, or in where a stage is freed, are equal to a kernel
+// with one warpgroup; one of each shape of the rest is enough to run.
 std::string order_of_products(const Schedule& s) {
   std::string out;
   for (const Step& st : s.steps)
-    if (st.what != Do::token_wait && st.what != Do::token_pass && st.what != Do::free_k && st.what != Do::free_v)
+    if (st.what != Do::token_wait && st.what != Do::token_pass && st.what != Do::free_k &&
+        st.what != Do::free_v)
       out += std::string(to_string(st.what)) + " ";
   return out;
 }
@@ -84,7 +86,8 @@ TEST_SUITE("gen/schedule") {
     Derived d = derive(table("overlap"));
     CHECK(words(d.peeled) == "qk wait_qk(0) free_k mask_max exp_sum pack_p");
     CHECK(words(d.steady) ==
-          "token_wait qk pv-1 token_pass wait_qk(1) free_k mask_max exp_sum wait_pv-1(0) free_v-1 rescale_o pack_p");
+          "token_wait qk pv-1 token_pass wait_qk(1) free_k mask_max exp_sum wait_pv-1(0) free_v-1 "
+          "rescale_o pack_p");
     CHECK(words(d.epilogue) == "pv-1 wait_pv-1(0) free_v-1");
     CHECK(d.peeled[3].first);
     for (const PlannedStep& s : d.steady) CHECK_FALSE(s.first);
@@ -94,17 +97,21 @@ TEST_SUITE("gen/schedule") {
     Derived d = derive(table("serial"));
     CHECK(words(d.peeled) == "qk wait_qk(0) free_k mask_max exp_sum pack_p pv wait_pv(0) free_v");
     CHECK(words(d.steady) ==
-          "token_wait qk wait_qk(0) token_pass free_k mask_max exp_sum rescale_o pack_p pv wait_pv(0) free_v");
+          "token_wait qk wait_qk(0) token_pass free_k mask_max exp_sum rescale_o pack_p pv "
+          "wait_pv(0) free_v");
     CHECK(d.epilogue.empty());
     CHECK(table("serial").p_shares_s());
     CHECK_FALSE(table("overlap").p_shares_s());
     CHECK_FALSE(table("trailing").p_shares_s());
   }
 
-  TEST_CASE("trailing: the wait for S covers the P V that was issued before it, so its own wait is empty") {
+  TEST_CASE(
+      "trailing: the wait for S covers the P V that was issued before it, so its own wait is "
+      "empty") {
     Derived d = derive(table("trailing"));
     CHECK(words(d.steady) ==
-          "token_wait qk wait_qk(0) token_pass wait_pv-1(-1) free_v-1 free_k mask_max exp_sum rescale_o pack_p pv");
+          "token_wait qk wait_qk(0) token_pass wait_pv-1(-1) free_v-1 free_k mask_max exp_sum "
+          "rescale_o pack_p pv");
     CHECK(words(d.epilogue) == "wait_pv-1(0) free_v-1");
   }
 
@@ -138,8 +145,10 @@ TEST_SUITE("gen/schedule") {
   }
 
   TEST_CASE("two steps swapped: refused with a sentence and its step, or right on the emulator") {
-    const Case full = make_case(small_problem(Mask::full), reference::Layout::bshd, reference::Inputs::random, 3, true, 0);
-    const Case causal = make_case(small_problem(Mask::causal), reference::Layout::bshd, reference::Inputs::outliers, 4, true, 0);
+    const Case full = make_case(small_problem(Mask::full), reference::Layout::bshd,
+                                reference::Inputs::random, 3, true, 0);
+    const Case causal = make_case(small_problem(Mask::causal), reference::Layout::bshd,
+                                  reference::Inputs::outliers, 4, true, 0);
     std::set<std::string> ran;
     int refused = 0, accepted = 0;
     for (const Schedule& s : forward_schedules())
@@ -164,7 +173,8 @@ TEST_SUITE("gen/schedule") {
   }
 
   TEST_CASE("tokens anywhere in their order deadlock nothing") {
-    const Case c = make_case(small_problem(Mask::causal), reference::Layout::bshd, reference::Inputs::random, 3, true, 0);
+    const Case c = make_case(small_problem(Mask::causal), reference::Layout::bshd,
+                             reference::Inputs::random, 3, true, 0);
     for (std::size_t pass : {4u, 7u, 11u})
       for (std::size_t wait : {0u, 2u, 4u}) {
         Schedule s = table("overlap");
@@ -172,7 +182,8 @@ TEST_SUITE("gen/schedule") {
         s.steps.erase(s.steps.begin() + 3);
         s.steps.erase(s.steps.begin());
         s.steps.insert(s.steps.begin() + static_cast<long>(wait), {Do::token_wait});
-        s.steps.insert(s.steps.begin() + static_cast<long>(std::max(pass, wait + 1)), {Do::token_pass});
+        s.steps.insert(s.steps.begin() + static_cast<long>(std::max(pass, wait + 1)),
+                       {Do::token_pass});
         REQUIRE(check(s) == "");
         CAPTURE(draw(s, 3));
         CHECK(run_wrong(s, c, Softmax::guarded, pass) == "");

@@ -1,8 +1,7 @@
 // Schedules as text: what is read is what is printed, and every refusal names its line.
 // Next: gen/schedule/text.h.
-#include "gen/schedule/text.h"
-
 #include "gen/catalog.h"
+#include "gen/schedule/text.h"
 #include "tests/support.h"
 
 using namespace flashptx;
@@ -44,7 +43,8 @@ TEST_SUITE("gen/schedule_text") {
   }
 
   TEST_CASE("comments, blank lines, tabs, carriage returns and both forms of a lag are read") {
-    std::string text = with(overlap_as("mine"), "pv lag 1\n", "\n \tpv\t-1  # the block before\r\n# alone\n");
+    std::string text =
+        with(overlap_as("mine"), "pv lag 1\n", "\n \tpv\t-1  # the block before\r\n# alone\n");
     Schedule s;
     std::string error;
     REQUIRE_MESSAGE(parse_schedule(text, "mine.txt", &s, &error), error);
@@ -63,25 +63,31 @@ TEST_SUITE("gen/schedule_text") {
       CHECK(starts(e, "mine.txt:3: "));
       CHECK(e.find("is no lag") != std::string::npos);
     }
-    CHECK(starts(refusal(with(overlap_as("mine"), "pv lag 1", "pv lag 2")), "mine.txt:5: schedule mine: lag 2 of pv"));
-    CHECK(starts(refusal(with(overlap_as("mine"), "mask_max", "mask_max -1")), "mine.txt:9: schedule mine: mask_max cannot lag"));
+    CHECK(starts(refusal(with(overlap_as("mine"), "pv lag 1", "pv lag 2")),
+                 "mine.txt:5: schedule mine: lag 2 of pv"));
+    CHECK(starts(refusal(with(overlap_as("mine"), "mask_max", "mask_max -1")),
+                 "mine.txt:9: schedule mine: mask_max cannot lag"));
   }
 
   TEST_CASE("a wrong order is refused with its line, the checker's sentence and the drawn table") {
-    std::string e = refusal(with(with(overlap_as("mine"), "wait_pv lag 1\n", ""), "pack_p\n", "pack_p\nwait_pv lag 1\n"));
+    std::string e = refusal(with(with(overlap_as("mine"), "wait_pv lag 1\n", ""), "pack_p\n",
+                                 "pack_p\nwait_pv lag 1\n"));
     CHECK(starts(e, "mine.txt:11: schedule mine, step 9 {free_v, 1}"));
     CHECK(e.find("frees V before wait_pv") != std::string::npos);
     CHECK(e.find("step         lag | trip 0") != std::string::npos);
   }
 
   TEST_CASE("names that a kernel's name could not carry are refused") {
-    for (const char* name : {"", "Mine", "my_own", "2nd", "a-b", "averyveryverylongnamethatprofilerscut"}) {
+    for (const char* name :
+         {"", "Mine", "my_own", "2nd", "a-b", "averyveryverylongnamethatprofilerscut"}) {
       CAPTURE(name);
-      CHECK(starts(refusal(std::string("schedule ") + name + "\nqk\n"), "mine.txt:1: schedule name"));
+      CHECK(
+          starts(refusal(std::string("schedule ") + name + "\nqk\n"), "mine.txt:1: schedule name"));
     }
     CHECK(refusal("qk\n").find("no \"schedule NAME\" line") != std::string::npos);
     CHECK(refusal("schedule a\nschedule b\n").find("second") != std::string::npos);
-    CHECK(refusal(with(overlap_as("serial"), "", "")).find("built in with other steps") != std::string::npos);
+    CHECK(refusal(with(overlap_as("serial"), "", "")).find("built in with other steps") !=
+          std::string::npos);
   }
 
   TEST_CASE("an own schedule's name is in the kernel's, and the name alone asks for the table") {

@@ -11,7 +11,7 @@ says() {  # says STATUS "words" command...: ends with that status and prints the
 name=$("$flashptx" emit --dtype bf16 --head-dim 128 --causal --name)
 
 case_is 'every subcommand has help with the exit codes' sh -c '
-  for c in list emit run demo bench probe golden fuzz sass tune; do
+  for c in list emit run demo bench probe golden fuzz sass trace diff tune; do
     "$0" $c --help | grep -q "Exit codes" || { echo "$c"; exit 1; }
   done' "$flashptx"
 case_is 'no subcommand is a usage error' exits 2 "$flashptx"

@@ -24,6 +24,8 @@ void add_probe(Command& app);
 void add_golden(Command& app);
 void add_fuzz(Command& app);
 void add_sass(Command& app);
+void add_trace(Command& app);
+void add_diff(Command& app);
 void add_units(Command& app);
 void add_ladder(Command& app);
 void add_tune(Command& app);

@@ -1,0 +1,202 @@
+// Marks in kernels, the timing model, and what is drawn of both.
+// Next: tools/flashptx/trace.h, gen/trace_events.h.
+#include "tools/flashptx/trace.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/support.h"
+#include "tools/flashptx/trace_run.h"
+
+using namespace flashptx;
+
+namespace {
+
+KernelConfig small(const char* schedule, Mask mask, Softmax softmax) {
+  KernelConfig c;
+  c.problem = {DataType::bf16, 64, 64, mask};
+  c.plan.warpgroups = 2, c.plan.tile_kv = 64, c.plan.kv_stages = 2, c.plan.q_stages = 2;
+  c.plan.schedule = schedule, c.plan.softmax = softmax;
+  return c;
+}
+
+reference::Problem shape(const KernelConfig& c, int seqlen, int heads) {
+  reference::Problem p;
+  p.dtype = c.problem.dtype, p.mask = c.problem.mask;
+  p.batch = 1, p.heads_q = p.heads_kv = heads;
+  p.seqlen_q = p.seqlen_k = seqlen;
+  p.head_dim = p.head_dim_v = c.problem.head_dim;
+  p.scale = 0.125f;
+  return p;
+}
+
+// Runs on an emulator of two multiprocessors: each CTA walks several tiles.
+Status marks_of(const KernelConfig& c, int seqlen, int heads, std::uint32_t capacity, std::uint64_t seed, Trace* out) {
+  EmulatorOptions options;
+  options.seed = seed, options.adversary_level = seed ? 2 : 0, options.multiprocessors = 2;
+  std::unique_ptr<Device> device;
+  if (Status s = open_emulator(options, &device); !s.ok()) return s;
+  double unused = 0;
+  return run_trace(*device, c, shape(c, seqlen, heads), capacity, out, &unused);
+}
+
+std::string events_at(const std::vector<TraceSpan>& spans, std::uint32_t position) {
+  std::string out;
+  for (const TraceSpan& s : spans)
+    if (s.position == position) out += std::string(out.empty() ? "" : " ") + to_string(s.event);
+  return out;
+}
+
+const char* const kOverlapTrip =
+    "k_full_wait token_wait qk v_full_wait pv wait_qk mask_max exp_sum wait_pv rescale_o pack_p";
+
+}  // namespace
+
+TEST_SUITE("tools/trace") {
+  TEST_CASE("kernels with marks at head_dim 128 spill nothing") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas");
+    for (KernelConfig c : catalog()) {
+      if (c.problem.head_dim != 128 || c.problem.dtype != DataType::bf16) continue;
+      c.plan.trace = true;
+      CAPTURE(c.name());
+      test::Assembled a = test::assemble(emit(c).text);
+      REQUIRE_MESSAGE(a.ok, a.log);
+      CHECK(a.spill_bytes == 0);
+      CHECK(a.stack_bytes == 0);
+      CHECK(a.log.find("C75") == std::string::npos);
+    }
+  }
+
+  TEST_CASE("marks off: no parameter, no clock; on: two parameters at the end and a name that says so") {
+    KernelConfig c = small("overlap", Mask::full, Softmax::lazy);
+    CHECK(emit(c).text.find("%clock") == std::string::npos);
+    c.plan.trace = true;
+    EmittedKernel k = emit(c);
+    CHECK(k.facts.entry == "attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_lazy8_trace");
+    REQUIRE(k.facts.params.size() > 2);
+    CHECK(k.facts.params[k.facts.params.size() - 2].name == "trace");
+    CHECK(k.facts.params.back().name == "trace_capacity");
+    KernelConfig back;
+    std::string error;
+    REQUIRE(KernelConfig::parse(c.name(), &back, &error));
+    CHECK(back.plan.trace);
+  }
+
+  TEST_CASE("a steady trip leaves the table's steps in order, under every order of the emulator") {
+    for (std::uint64_t seed : {0u, 3u, 4u}) {
+      Trace t;
+      Status s = marks_of(small("overlap", Mask::full, Softmax::lazy), 320, 2, 2048, seed, &t);
+      REQUIRE_MESSAGE(s.ok(), s.message);
+      CHECK(t.lost == 0);
+      REQUIRE(t.ctas.size() == 2);
+      for (const CtaTrace& c : t.ctas) {
+        REQUIRE(c.roles.size() == 3);
+        CHECK(c.roles[0].back().event == TraceEvent::done);
+        for (std::size_t r = 1; r < 3; ++r) {
+          CHECK(c.roles[r].back().event == TraceEvent::done);
+          for (std::uint32_t trip = 1; trip < 5; ++trip) CHECK(events_at(c.roles[r], trip) == kOverlapTrip);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("every kind of kernel leaves complete marks: masks, schedules, guarded tiles that are redone") {
+    for (const char* schedule : {"overlap", "serial", "trailing"})
+      for (Mask mask : {Mask::full, Mask::causal})
+        for (Softmax softmax : {Softmax::plain, Softmax::guarded}) {
+          KernelConfig c = small(schedule, mask, softmax);
+          c.plan.dynamic_tiles = mask == Mask::causal;
+          CAPTURE(c.name());
+          Trace t;
+          Status s = marks_of(c, 200, 3, 4096, 7, &t);
+          REQUIRE_MESSAGE(s.ok(), s.message);
+          CHECK(t.lost == 0);
+          for (const CtaTrace& cta : t.ctas)
+            for (const auto& role : cta.roles) CHECK(role.back().event == TraceEvent::done);
+        }
+  }
+
+  TEST_CASE("a buffer that is too small loses marks, counts them and is not left") {
+    Trace t;
+    Status s = marks_of(small("overlap", Mask::full, Softmax::plain), 320, 2, 40, 0, &t);
+    REQUIRE_MESSAGE(s.ok(), s.message);  // run_trace checks the guard bytes
+    CHECK(t.lost > 40);
+    for (const CtaTrace& c : t.ctas)
+      for (const auto& role : c.roles) CHECK(role.size() <= 40);
+  }
+
+  TEST_CASE("broken marks are refused with the role") {
+    Trace t;
+    t.config = small("overlap", Mask::full, Softmax::plain);
+    std::vector<std::uint8_t> zeros(trace_buffer_bytes(2, 16), 0);
+    CHECK(read_marks(zeros, 16, &t) == "no CTA left a mark");
+    CHECK(read_marks({}, 16, &t) == "the buffer of marks is too short");
+    std::vector<std::uint8_t> bad = zeros;
+    TraceHeader h{1, 1, 0, 2, 2, 1};
+    std::memcpy(bad.data(), &h, sizeof h);
+    TraceMark m{5, 0xEE};
+    std::memcpy(bad.data() + sizeof h, &m, sizeof m);
+    CHECK(read_marks(bad, 16, &t).find("CTA 0 producer: a mark with the unknown event 238") == 0);
+  }
+
+  TEST_CASE("the model keeps the units' limits and shows what overlap is for") {
+    KernelConfig c;
+    c.plan.softmax = Softmax::plain;
+    double cycles[2];
+    for (int i = 0; i < 2; ++i) {
+      c.plan.schedule = i ? "serial" : "overlap";
+      c.plan.warpgroups = 1, c.plan.ping_pong = false;
+      c.plan.tile_kv = 64;
+      Trace t = model_trace(c, 10);
+      TraceSummary s = summarise(t);
+      REQUIRE(s.trips > 3);
+      CHECK(t.modelled);
+      cycles[i] = s.cycles_per_trip;
+      CHECK(s.cycles_per_trip >= 2 * 8 * 32);          // wgmma: 512 clocks
+      CHECK(s.event_cycles[static_cast<int>(TraceEvent::exp_sum)] >= 32 * 8);  // 32 ex2 a lane
+      double sum = 0;
+      for (double e : s.event_cycles) sum += e;
+      CHECK(sum == doctest::Approx(s.cycles_per_trip).epsilon(0.05));
+      CHECK((i ? s.overlap_own < 0.05 : s.overlap_own > 0.2));
+    }
+    CHECK(cycles[1] > 1.15 * cycles[0]);
+  }
+
+  TEST_CASE("Chrome's JSON: every track is named, and no slice of a track overlaps another") {
+    for (bool modelled : {true, false}) {
+      Trace t = model_trace(small("overlap", Mask::full, Softmax::lazy), 6);
+      if (!modelled) {
+        t = {};
+        Status s = marks_of(small("overlap", Mask::full, Softmax::lazy), 320, 2, 2048, 0, &t);
+        REQUIRE_MESSAGE(s.ok(), s.message);
+      }
+      nlohmann::json j = nlohmann::json::parse(trace_chrome_json(t));
+      std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> tracks;
+      std::map<std::pair<int, int>, bool> named;
+      for (const auto& e : j["traceEvents"]) {
+        std::pair<int, int> track{e["pid"].get<int>(), e["tid"].get<int>()};
+        if (e["ph"] == "X") tracks[track].push_back({e["ts"], e["dur"]});
+        else if (e["name"] == "thread_name") named[track] = true;
+      }
+      CHECK(tracks.size() >= 8);
+      for (auto& [track, slices] : tracks) {
+        CHECK(named[track]);
+        std::sort(slices.begin(), slices.end());
+        for (std::size_t i = 1; i < slices.size(); ++i)
+          CHECK(slices[i].first >= slices[i - 1].first + slices[i - 1].second - 2e-4);
+      }
+    }
+  }
+
+  TEST_CASE("picture, CSV and summary say whether they were measured") {
+    Trace t = model_trace(small("serial", Mask::full, Softmax::lazy), 6);
+    CHECK(trace_svg(t, 3).find("MODELLED") != std::string::npos);
+    CHECK(trace_text(t, summarise(t), nullptr).find("MODELLED, not measured") == 0);
+    CHECK(trace_csv(t).find("\nmodel,0,0,producer,k_empty_wait,0,") != std::string::npos);
+    t.modelled = false, t.device = "a card";
+    CHECK(trace_svg(t, 3).find("MODELLED") == std::string::npos);
+    CHECK(trace_svg(t, 3).find("measured on a card") != std::string::npos);
+  }
+}

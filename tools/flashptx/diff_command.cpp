@@ -1,0 +1,166 @@
+// `flashptx diff A B`: two kernels side by side: launch, schedule, budget of a trip by step,
+// modelled trip.
+//
+// A and B are kernel names, or built-in schedules or schedule files, which then go into the kernel
+// of --kernel or the host's choice. Next: trace_model.cpp for the model.
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "tools/flashptx/args.h"
+#include "tools/flashptx/commands.h"
+#include "tools/flashptx/config_options.h"
+#include "tools/flashptx/trace.h"
+
+namespace flashptx {
+namespace {
+
+struct DiffOptions {
+  std::string a, b;
+  ConfigOptions base;
+};
+
+KernelConfig kernel_of(const std::string& what, const DiffOptions& o) {
+  KernelConfig config;
+  if (what.rfind("attn_", 0) == 0) {
+    std::string error;
+    if (!KernelConfig::parse(what, &config, &error)) leave(exit_usage, error);
+    return config;
+  }
+  config = config_from(o.base);
+  config.plan.follow(schedule_or_leave(what));
+  return config;
+}
+
+struct Side {
+  KernelConfig config;
+  EmittedKernel kernel;
+  TraceSummary model;
+  std::map<std::string, int> opcodes;  // of the whole text, up to the first type or modifier
+};
+
+std::map<std::string, int> count_opcodes(const std::string& text) {
+  std::map<std::string, int> out;
+  std::istringstream lines(text);
+  for (std::string line, word; std::getline(lines, line);) {
+    std::istringstream words(line);
+    if (!(words >> word)) continue;
+    if (word[0] == '@' && !(words >> word)) continue;
+    if (word[0] < 'a' || word[0] > 'z' || line.find(';') == std::string::npos) continue;
+    ++out[word.substr(0, word.find_first_of(".;"))];
+  }
+  return out;
+}
+
+Side side_of(const std::string& what, const DiffOptions& o) {
+  Side s;
+  s.config = kernel_of(what, o);
+  s.kernel = emit(s.config);
+  s.model = summarise(model_trace(s.config, 12));
+  s.opcodes = count_opcodes(s.kernel.text);
+  return s;
+}
+
+void row(const std::string& name, const std::string& a, const std::string& b) {
+  std::printf("%c %-26s %20s %20s\n", a == b ? ' ' : '*', name.c_str(), a.c_str(), b.c_str());
+}
+void row(const std::string& name, double a, double b, int digits = 0) {
+  char x[32], y[32];
+  std::snprintf(x, sizeof x, "%.*f", digits, a), std::snprintf(y, sizeof y, "%.*f", digits, b);
+  row(name, std::string(x), std::string(y));
+}
+
+std::string step_text(const Schedule& s, std::size_t i) {
+  if (i >= s.steps.size()) return "";
+  return std::string(to_string(s.steps[i].what)) +
+         (s.steps[i].lag ? " lag " + std::to_string(s.steps[i].lag) : "");
+}
+
+void print_launch(const Side& a, const Side& b) {
+  const LaunchFacts &x = a.kernel.facts, &y = b.kernel.facts;
+  row("tile rows", a.config.tile_q(), b.config.tile_q());
+  row("tile keys", a.config.plan.tile_kv, b.config.plan.tile_kv);
+  row("threads", x.block_threads, y.block_threads);
+  row("shared memory bytes", x.shared_bytes, y.shared_bytes);
+  row("consumer registers", x.consumer_registers, y.consumer_registers);
+  auto lines = [](const Side& s) {
+    return static_cast<double>(std::count(s.kernel.text.begin(), s.kernel.text.end(), '\n'));
+  };
+  row("lines of PTX", lines(a), lines(b));
+}
+
+StepCost total(const EmittedKernel& k) {
+  StepCost t;
+  for (const StepCost& s : k.trip) {
+    t.wgmma += s.wgmma, t.tensor_clocks += s.tensor_clocks, t.ex2 += s.ex2, t.fma += s.fma;
+    t.alu += s.alu, t.cvt += s.cvt, t.issue_slots += s.issue_slots;
+  }
+  return t;
+}
+
+void print_budget(const Side& a, const Side& b) {
+  const StepCost x = total(a.kernel), y = total(b.kernel);
+  std::printf("\nbudget of a usual trip (one warp)\n");
+  row("wgmma", x.wgmma, y.wgmma);
+  row("tensor clocks", x.tensor_clocks, y.tensor_clocks);
+  row("ex2", x.ex2, y.ex2);
+  row("fma, add, mul", x.fma, y.fma);
+  row("alu", x.alu, y.alu);
+  row("cvt", x.cvt, y.cvt);
+  row("issue slots", x.issue_slots, y.issue_slots);
+}
+
+void print_model(const Side& a, const Side& b) {
+  std::printf("\nmodelled trip (not measured; `flashptx trace` measures)\n");
+  row("cycles a trip", a.model.cycles_per_trip, b.model.cycles_per_trip);
+  row("tensor cores busy, %", 100 * a.model.tensor_busy, 100 * b.model.tensor_busy, 1);
+  row("softmax under own wgmma, %", 100 * a.model.overlap_own, 100 * b.model.overlap_own, 1);
+  row("waiting, cycles", a.model.waiting, b.model.waiting);
+  for (int e = 1; e < static_cast<int>(TraceEvent::tile_wait); ++e)
+    if (a.model.event_cycles[e] + b.model.event_cycles[e] > 0)
+      row(std::string("  ") + to_string(static_cast<TraceEvent>(e)), a.model.event_cycles[e],
+          b.model.event_cycles[e]);
+}
+
+void run_diff(const DiffOptions& o) {
+  const Side a = side_of(o.a, o), b = side_of(o.b, o);
+  std::printf("A  %s\nB  %s\n* marks what differs\n\n", a.config.name().c_str(),
+              b.config.name().c_str());
+  row("", "A", "B");
+  print_launch(a, b);
+  const Schedule &x = *a.config.plan.table(), &y = *b.config.plan.table();
+  std::printf("\nschedule\n");
+  row("name", x.name, y.name);
+  for (std::size_t i = 0; i < std::max(x.steps.size(), y.steps.size()); ++i)
+    row("step " + std::to_string(i + 1), step_text(x, i), step_text(y, i));
+  print_budget(a, b);
+  print_model(a, b);
+  std::printf("\nPTX instructions that differ in number\n");
+  std::map<std::string, int> all = a.opcodes;
+  all.insert(b.opcodes.begin(), b.opcodes.end());
+  for (const auto& [op, unused] : all) {
+    const int p = a.opcodes.count(op) ? a.opcodes.at(op) : 0,
+              q = b.opcodes.count(op) ? b.opcodes.at(op) : 0;
+    if (p != q) row("  " + op, p, q);
+  }
+}
+
+}  // namespace
+
+void add_diff(Command& app) {
+  auto options = std::make_shared<DiffOptions>();
+  Command* c = app.add_subcommand("diff", "Two kernels or two schedules side by side");
+  c->add_option("A", options->a, "Kernel name, built-in schedule, or schedule file")->required();
+  c->add_option("B", options->b, "The same")->required();
+  c->add_option("--kernel", options->base.name,
+                "The kernel that schedules go into; default: the options below");
+  c->add_option("--dtype", options->base.dtype, "f16 or bf16")->capture_default_str();
+  c->add_option("--head-dim", options->base.head_dim, "Head dimension")->capture_default_str();
+  c->add_flag("--causal", options->base.causal, "Causal mask");
+  c->callback([options] { run_diff(*options); });
+}
+
+}  // namespace flashptx

@@ -1,0 +1,80 @@
+// The timeline of a kernel's trips: measured by marks in the kernel, or modelled from its schedule.
+//
+// Both give the same Trace: what each role does when, which products are in flight, when the tensor
+// cores are busy; in clocks from the CTA's first mark. The pictures and the summary are made from
+// that alone. Next: trace_marks.cpp (marks to Trace), trace_model.cpp (schedule to Trace),
+// trace_print.cpp, trace_svg.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gen/catalog.h"
+#include "gen/trace_events.h"
+
+namespace flashptx {
+
+struct TraceSpan {
+  TraceEvent event = TraceEvent::none;
+  std::uint32_t position = 0;  // of a consumer: blocks gone through, so one number a trip
+  double start = 0, stop = 0;  // clocks
+};
+
+// A product from the end of its issue to the end of the wait that says that it is complete.
+struct Flight {
+  int warpgroup = 0;
+  bool pv = false;
+  std::uint32_t position = 0;
+  double start = 0, stop = 0;
+};
+
+struct CtaTrace {
+  int cta = 0, sm = 0;
+  double origin_us = 0;                       // against the first CTA
+  std::vector<std::vector<TraceSpan>> roles;  // producer, then the warpgroups
+  std::vector<Flight> in_flight;
+  std::vector<Flight> tensor;  // busy with one product after the other, in order of issue
+};
+
+struct Trace {
+  KernelConfig config;
+  bool modelled = false;
+  std::string device;
+  double clock_mhz = 0;
+  std::vector<CtaTrace> ctas;
+  std::size_t marks = 0, lost = 0;  // slots beyond the capacity
+};
+
+bool is_wait(TraceEvent e);
+// Tensor-core clocks of one product of a warpgroup: N/2 a m64nNk16.
+int product_clocks(const KernelConfig& config, bool pv);
+
+// Buffer of gen/trace_events.h to a Trace; "" or what is wrong with the marks.
+std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t capacity,
+                       Trace* trace);
+// Fills in_flight and tensor from the roles' spans.
+void find_products(const KernelConfig& config, CtaTrace* cta);
+
+// `blocks` trips of one tile. Rates and latencies: trace_model.cpp.
+Trace model_trace(const KernelConfig& config, int blocks);
+
+// Per-trip figures of CTA 0's steady trips, averaged over warpgroups.
+struct TraceSummary {
+  int trips = 0;
+  double cycles_per_trip = 0;                                     // median; 0: too few trips
+  double event_cycles[static_cast<int>(TraceEvent::count)] = {};  // a trip and warpgroup
+  double waiting = 0;                                             // of those, in waits
+  double overlap_own = 0, overlap_any = 0;  // share of softmax time under own products, under any
+  double tensor_busy = 0;                   // wgmma clocks of all warpgroups / cycles
+  std::string critical;                     // the unit with most work a trip, and its share
+};
+TraceSummary summarise(const Trace& trace);
+
+std::string trace_text(const Trace& trace, const TraceSummary& summary,
+                       const TraceSummary* planned);
+std::string trace_csv(const Trace& trace);
+std::string trace_chrome_json(const Trace& trace);
+std::string trace_svg(const Trace& trace, int trips);
+
+}  // namespace flashptx

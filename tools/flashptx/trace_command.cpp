@@ -1,0 +1,121 @@
+// `flashptx trace`: when each step of a kernel happens, as picture, Chrome trace, CSV and summary.
+//
+// On a GPU the kernel is emitted with marks and run. Without one the timeline comes from a timing
+// model, and says so; on the emulator the marks are run and checked as well, but its clock counts
+// instructions. Next: trace.h.
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "tools/flashptx/args.h"
+#include "tools/flashptx/commands.h"
+#include "tools/flashptx/config_options.h"
+#include "tools/flashptx/problem_options.h"
+#include "tools/flashptx/trace_run.h"
+
+namespace flashptx {
+namespace {
+
+struct TraceOptions {
+  ConfigOptions config;
+  ProblemOptions device;
+  std::int64_t batch = 0, heads = 0, seqlen = 0;
+  std::int64_t capacity = 4096;
+  int trips = 4;
+  bool model = false;
+  std::string output = "trace";
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
+    leave(exit_usage, "cannot write " + path);
+  std::cout << "written        " << path << "\n";
+}
+
+reference::Problem shape_of(const TraceOptions& o, const KernelConfig& c, bool emulator) {
+  reference::Problem p;
+  p.dtype = c.problem.dtype, p.mask = c.problem.mask;
+  p.head_dim = c.problem.head_dim, p.head_dim_v = c.problem.head_dim_v;
+  p.batch = o.batch > 0 ? o.batch : emulator ? 1 : 2;
+  p.heads_q = p.heads_kv = o.heads > 0 ? o.heads : emulator ? 1 : 16;
+  p.seqlen_q = p.seqlen_k = o.seqlen > 0 ? o.seqlen : emulator ? 8 * c.plan.tile_kv : 8192;
+  p.scale = 1 / std::sqrt(static_cast<float>(p.head_dim));
+  return p;
+}
+
+// A device to run on, or none: then the model alone.
+std::unique_ptr<Device> device_of(const TraceOptions& o) {
+  std::unique_ptr<Device> device;
+  if (o.model) return device;
+  if (o.device.device == "auto") {
+    if (!open_cuda_device(o.device.ordinal, &device).ok()) device.reset();
+    return device;
+  }
+  return open_or_leave(device_from(o.device));
+}
+
+void run_trace_command(const TraceOptions& o) {
+  KernelConfig config = config_from(o.config);
+  config.plan.trace = false;
+  const Trace model = model_trace(config, 12);
+  const TraceSummary planned = summarise(model);
+  std::unique_ptr<Device> device = device_of(o);
+  Trace trace = model;
+  if (device != nullptr) {
+    const bool emulator = device->info().is_emulator;
+    Trace measured;
+    double percent = 0;
+    const Status s =
+        run_trace(*device, config, shape_of(o, config, emulator), static_cast<std::uint32_t>(o.capacity), &measured, &percent);
+    if (!s.ok())
+      leave(s.code == StatusCode::invalid_argument || s.code == StatusCode::unsupported
+                ? exit_usage
+                : exit_mismatch,
+            s.message);
+    if (measured.lost)
+      std::cerr << "flashptx: " << measured.lost << " slots of marks did not fit; --capacity "
+                << o.capacity << "\n";
+    if (emulator)
+      std::cout << "marks          " << measured.marks << " on the emulator, in order, "
+                << measured.lost
+                << " lost; its clock counts instructions: the timeline is modelled\n";
+    else
+      std::printf("marks cost     %.1f %% of the kernel's time\n", percent),
+          trace = std::move(measured);
+    std::fflush(stdout);
+  }
+  const TraceSummary summary = summarise(trace);
+  std::cout << trace_text(trace, summary, trace.modelled ? nullptr : &planned);
+  write_file(o.output + ".svg", trace_svg(trace, o.trips));
+  write_file(o.output + ".json", trace_chrome_json(trace));
+  write_file(o.output + ".csv", trace_csv(trace));
+}
+
+}  // namespace
+
+void add_trace(Command& app) {
+  auto options = std::make_shared<TraceOptions>();
+  TraceOptions& o = *options;
+  Command* c = app.add_subcommand(
+      "trace", "When each step of a kernel happens: picture, Chrome trace, CSV, summary");
+  add_config_options(*c, o.config);
+  add_device_options(*c, o.device);
+  c->add_option("--batch", o.batch, "Default: 2; emulator 1");
+  c->add_option("--heads", o.heads, "Default: 16; emulator 1");
+  c->add_option("--seqlen", o.seqlen, "Default: 8192; emulator 8 key blocks");
+  c->add_option("--capacity", o.capacity, "Marks of one role of one CTA")
+      ->capture_default_str()
+      ->check(range(16, 1 << 20));
+  c->add_option("--trips", o.trips, "Trips in the picture")
+      ->capture_default_str()
+      ->check(range(1, 64));
+  c->add_flag("--model", o.model, "The timing model even where there is a GPU");
+  c->add_option("-o,--output", o.output,
+                "Writes OUTPUT.svg, OUTPUT.json (Perfetto, chrome://tracing) and OUTPUT.csv")
+      ->capture_default_str();
+  c->callback([options] { run_trace_command(*options); });
+}
+
+}  // namespace flashptx

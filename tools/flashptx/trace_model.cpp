@@ -1,0 +1,269 @@
+// A timing model of one tile's trips: what the schedule alone would take on units with the rates
+// below.
+//
+// Each warpgroup has one warp on each of the SM's four schedulers, so one scheduler with a warp of
+// every warpgroup is the whole SM. A clock at a time: an issue slot, the special function unit, the
+// tensor cores as one queue, a token ring, K and V arriving through a ring of stages. What a step
+// issues is counted from the emitted kernel. Left out: dependencies inside a warp, register-bank
+// conflicts, L2 misses, other CTAs. Next: trace.h.
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "tools/flashptx/trace.h"
+
+namespace flashptx {
+namespace {
+
+constexpr int kMufuClocks = 8;          // ex2 of a warp: 4 lanes a clock and scheduler
+constexpr int kConvertClocks = 2;       // F2FP at half rate
+constexpr int kStepLatency = 20;        // a step's last results
+constexpr int kBarrierLatency = 24;     // mbarrier or named barrier, seen by the waiter
+constexpr int kWgmmaLatency = 60;       // from the last m64nNk16's start to readable registers
+constexpr int kLoadLatency = 700;       // TMA from L2
+constexpr int kLoadBytesPerClock = 48;  // of one SM with all of them loading
+constexpr double kNominalMhz = 1755;    // for microseconds only
+
+struct Op {
+  TraceEvent event;
+  std::uint32_t position;
+  int block;                               // that the step works on, as a trip number
+  int slots = 0, ex2 = 0, free_after = 0;  // free_after: 1 K, 2 V of `block` is freed when it ends
+  bool pass_token = false;
+};
+
+struct Unit {
+  std::vector<Op> ops;
+  std::size_t at = 0;
+  int slots = 0, ex2 = 0;
+  double begun = 0, ready = -1;
+  std::vector<TraceSpan> spans;
+};
+
+TraceEvent event_of(Do what) {
+  switch (what) {
+    case Do::token_wait:
+      return TraceEvent::token_wait;
+    case Do::qk:
+      return TraceEvent::qk;
+    case Do::pv:
+      return TraceEvent::pv;
+    case Do::wait_qk:
+      return TraceEvent::wait_qk;
+    case Do::wait_pv:
+      return TraceEvent::wait_pv;
+    case Do::mask_max:
+      return TraceEvent::mask_max;
+    case Do::exp_sum:
+      return TraceEvent::exp_sum;
+    case Do::rescale_o:
+      return TraceEvent::rescale_o;
+    case Do::pack_p:
+      return TraceEvent::pack_p;
+    default:
+      return TraceEvent::none;  // token_pass, free_k, free_v have no mark: part of the step before
+  }
+}
+
+class Model {
+ public:
+  Model(const KernelConfig& c, int blocks) : config_(c), blocks_(blocks), kernel_(emit(c)) {
+    for (const StepCost& s : kernel_.trip) cost_[s.what] = s;
+    const int wgs = c.plan.warpgroups;
+    units_.resize(static_cast<std::size_t>(wgs));
+    token_.assign(static_cast<std::size_t>(wgs), 0);
+    token_[0] = 1;
+    done_.resize(static_cast<std::size_t>(wgs));
+    freed_k_.assign(static_cast<std::size_t>(blocks), 0), freed_v_ = freed_k_;
+    k_ready_.assign(static_cast<std::size_t>(blocks), -1), v_ready_ = k_ready_;
+    for (Unit& u : units_) program(u);
+  }
+
+  Trace run() {
+    double limit = 200000.0 * (blocks_ + 1);
+    for (now_ = 0; !finished() && now_ < limit; ++now_) {
+      load();
+      for (std::size_t w = 0; w < units_.size(); ++w) advance(w);
+      issue();
+    }
+    Trace t;
+    t.config = config_, t.modelled = true, t.device = "timing model", t.clock_mhz = kNominalMhz;
+    CtaTrace c;
+    c.roles.push_back(producer_);
+    for (Unit& u : units_) c.roles.push_back(u.spans), t.marks += u.spans.size();
+    find_products(config_, &c);
+    c.tensor = tensor_;
+    t.ctas.push_back(std::move(c));
+    return t;
+  }
+
+ private:
+  void add(Unit& u, const std::vector<PlannedStep>& steps, int trip) {
+    const bool ring = config_.plan.ping_pong && config_.plan.warpgroups > 1;
+    bool k_waited = false;
+    const auto position = static_cast<std::uint32_t>(trip);
+    for (const PlannedStep& s : steps) {
+      const int block = trip - s.lag;
+      const StepCost& n = cost_[s.what];
+      if ((s.what == Do::token_wait || s.what == Do::qk) && !k_waited) {
+        u.ops.push_back({TraceEvent::k_full_wait, position, block, 6});
+        k_waited = true;
+      }
+      if (s.what == Do::token_pass) {
+        if (ring) u.ops.back().pass_token = true;
+        continue;
+      }
+      if (s.what == Do::free_k || s.what == Do::free_v) {
+        u.ops.back().free_after |= s.what == Do::free_k ? 1 : 2;
+        continue;
+      }
+      if (s.what == Do::token_wait && !ring) continue;
+      if (s.what == Do::pv) u.ops.push_back({TraceEvent::v_full_wait, position, block, 6});
+      u.ops.push_back({event_of(s.what), position, block,
+                       n.issue_slots + (kConvertClocks - 1) * n.cvt - n.ex2, n.ex2});
+    }
+  }
+
+  void program(Unit& u) {
+    Derived d = derive(*config_.plan.table());
+    add(u, d.peeled, 0);
+    for (int trip = 1; trip < blocks_; ++trip) add(u, d.steady, trip);
+    add(u, d.epilogue, blocks_);
+    u.ops.push_back({TraceEvent::done, static_cast<std::uint32_t>(blocks_), 0});
+    begin(u);
+  }
+
+  void begin(Unit& u) {
+    const Op& op = u.ops[u.at];
+    u.slots = op.slots, u.ex2 = op.ex2, u.begun = now_, u.ready = -1;
+    u.spans.push_back({op.event, op.position, now_, now_});
+  }
+
+  bool finished() const {
+    return std::all_of(units_.begin(), units_.end(),
+                       [](const Unit& u) { return u.at + 1 >= u.ops.size(); });
+  }
+
+  // The producer: K(0), then K(j), V(j-1) as their stages come free; a load's bytes follow the ones
+  // before.
+  void load() {
+    const int wgs = config_.plan.warpgroups, stages = config_.plan.kv_stages;
+    if (next_load_ >= 2 * blocks_) return;
+    const bool is_v = next_load_ == 2 * blocks_ - 1 || (next_load_ > 0 && next_load_ % 2 == 0);
+    const int block = next_load_ == 0                 ? 0
+                      : next_load_ == 2 * blocks_ - 1 ? blocks_ - 1
+                      : is_v                          ? next_load_ / 2 - 1
+                                                      : (next_load_ + 1) / 2;
+    const auto& freed = is_v ? freed_v_ : freed_k_;
+    if (load_begun_ < 0) {
+      load_begun_ = now_;
+      producer_.push_back({is_v ? TraceEvent::v_empty_wait : TraceEvent::k_empty_wait,
+                           static_cast<std::uint32_t>(block), now_, now_});
+    }
+    if (block >= stages && freed[static_cast<std::size_t>(block - stages)] < wgs) return;
+    if (now_ < load_begun_ + kBarrierLatency) return;
+    const int dim = is_v ? config_.problem.head_dim_v : config_.problem.head_dim;
+    bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * 2.0 / kLoadBytesPerClock;
+    (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
+    producer_.back().stop = now_;
+    producer_.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load,
+                         static_cast<std::uint32_t>(block), now_, now_ + 30});
+    load_begun_ = -1;
+    ++next_load_;
+  }
+
+  // When what the operation waits for is there: a time, or -1 while nobody knows.
+  double available(std::size_t w, const Op& op) {
+    auto arrived = [&](const std::vector<double>& ready) {
+      const double t = ready[static_cast<std::size_t>(op.block)];
+      return t < 0 ? -1 : t + kBarrierLatency;
+    };
+    switch (op.event) {
+      case TraceEvent::k_full_wait:
+        return arrived(k_ready_);
+      case TraceEvent::v_full_wait:
+        return arrived(v_ready_);
+      case TraceEvent::token_wait:
+        return token_[w] > 0 ? std::max(units_[w].begun, token_at_) + kBarrierLatency : -1;
+      case TraceEvent::wait_qk:
+        return done_[w][{false, op.block}];
+      case TraceEvent::wait_pv:
+        return done_[w][{true, op.block}];
+      default:
+        return units_[w].begun;
+    }
+  }
+
+  void advance(std::size_t w) {
+    Unit& u = units_[w];
+    if (u.at + 1 >= u.ops.size()) return;
+    const Op& op = u.ops[u.at];
+    if (u.slots > 0 || u.ex2 > 0) return;
+    if (u.ready < 0) {
+      double t = available(w, op);
+      if (t < 0) return;
+      bool computes =
+          !is_wait(op.event) && op.event != TraceEvent::qk && op.event != TraceEvent::pv;
+      u.ready = std::max(t, now_ + (computes ? kStepLatency : 0));
+    }
+    if (now_ < u.ready) return;
+    finish(w, op);
+    u.spans.back().stop = now_;
+    ++u.at;
+    begin(u);
+  }
+
+  void finish(std::size_t w, const Op& op) {
+    if (op.event == TraceEvent::token_wait) --token_[w];
+    if (op.event == TraceEvent::qk || op.event == TraceEvent::pv) {
+      const bool pv = op.event == TraceEvent::pv;
+      const double from = std::max(now_, tensor_free_);
+      tensor_free_ = from + product_clocks(config_, pv);
+      tensor_.push_back({static_cast<int>(w), pv, op.position, from, tensor_free_});
+      done_[w][{pv, op.block}] = tensor_free_ + kWgmmaLatency;
+    }
+    if (op.pass_token) {
+      ++token_[(w + 1) % units_.size()];
+      token_at_ = now_;
+    }
+    if (op.free_after & 1) ++freed_k_[op.position];  // free_k never lags
+    if (op.free_after & 2) ++freed_v_[static_cast<std::size_t>(freed_v_by_[w]++)];
+  }
+
+  // One issue slot a clock, in turns; an ex2 also takes the special function unit.
+  void issue() {
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      Unit& u = units_[(turn_ + i) % units_.size()];
+      const bool ex2 = u.ex2 > 0 && now_ >= mufu_free_;
+      if (!ex2 && u.slots <= 0) continue;
+      if (ex2) --u.ex2, mufu_free_ = now_ + kMufuClocks;
+      else --u.slots;
+      turn_ = (turn_ + i + 1) % units_.size();
+      return;
+    }
+  }
+
+  KernelConfig config_;
+  int blocks_;
+  EmittedKernel kernel_;
+  std::map<Do, StepCost> cost_;
+  std::vector<Unit> units_;
+  std::vector<int> token_;
+  double token_at_ = 0, now_ = 0, tensor_free_ = 0, mufu_free_ = 0, bytes_at_ = 0, load_begun_ = -1;
+  std::size_t turn_ = 0;
+  int next_load_ = 0;
+  std::map<std::size_t, int> freed_v_by_;
+  std::vector<std::map<std::pair<bool, int>, double>> done_;
+  std::vector<int> freed_k_, freed_v_;
+  std::vector<double> k_ready_, v_ready_;
+  std::vector<Flight> tensor_;
+  std::vector<TraceSpan> producer_;
+};
+
+}  // namespace
+
+Trace model_trace(const KernelConfig& config, int blocks) {
+  return Model(config, std::max(blocks, 3)).run();
+}
+
+}  // namespace flashptx

@@ -1,0 +1,243 @@
+// A Trace as text, CSV and Chrome's trace JSON. Next: trace_svg.cpp for the picture.
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/flashptx/statistics.h"
+#include "tools/flashptx/trace.h"
+
+namespace flashptx {
+namespace {
+
+bool is_softmax(TraceEvent e) {
+  return e == TraceEvent::mask_max || e == TraceEvent::exp_sum || e == TraceEvent::rescale_o ||
+         e == TraceEvent::pack_p;
+}
+
+std::string format(const char* form, double a, double b = 0) {
+  char text[128];
+  std::snprintf(text, sizeof text, form, a, b);
+  return text;
+}
+
+// Trips whose first step and whose successor's are known, without the tile's first two and its
+// last.
+struct Trip {
+  double start, stop;
+  std::size_t from, to;  // spans
+};
+std::vector<Trip> steady_trips(const std::vector<TraceSpan>& spans) {
+  std::vector<Trip> all, out;
+  std::vector<std::size_t> heads;
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    if (i == 0 || spans[i].position != spans[i - 1].position) heads.push_back(i);
+  for (std::size_t h = 0; h + 1 < heads.size(); ++h) {
+    Trip t{spans[heads[h]].start, spans[heads[h + 1]].start, heads[h], heads[h + 1]};
+    bool steady = true, has_exp = false, has_rescale = false;
+    for (std::size_t i = t.from; i < t.to; ++i) {
+      const TraceEvent e = spans[i].event;
+      steady &= e < TraceEvent::tile_wait;
+      has_exp |= e == TraceEvent::exp_sum, has_rescale |= e == TraceEvent::rescale_o;
+    }
+    if (steady && has_exp && has_rescale) all.push_back(t);
+  }
+  for (std::size_t i = 1; i + 1 < all.size(); ++i) out.push_back(all[i]);
+  return out;
+}
+
+double covered(double from, double to, const std::vector<Flight>& flights, int warpgroup) {
+  // Flights of one warpgroup may overlap each other: count the union.
+  std::vector<std::pair<double, double>> parts;
+  for (const Flight& f : flights)
+    if ((warpgroup < 0 || f.warpgroup == warpgroup) && f.stop > from && f.start < to)
+      parts.push_back({std::max(from, f.start), std::min(to, f.stop)});
+  std::sort(parts.begin(), parts.end());
+  double sum = 0, end = from;
+  for (const auto& [a, b] : parts) {
+    sum += std::max(0.0, b - std::max(a, end));
+    end = std::max(end, b);
+  }
+  return sum;
+}
+
+std::string critical_unit(const KernelConfig& c) {
+  double tensor = 0, mufu = 0, slots = 0;
+  for (const StepCost& s : emit(c).trip) {
+    tensor += s.tensor_clocks * c.plan.warpgroups;
+    mufu += 8.0 * s.ex2 * c.plan.warpgroups;
+    slots += static_cast<double>(s.issue_slots) * c.plan.warpgroups;
+  }
+  const double most = std::max({tensor, mufu, slots});
+  return std::string(most == tensor ? "tensor cores"
+                     : most == mufu ? "special functions"
+                                    : "issue slots") +
+         format(" (clocks a trip of all warpgroups: tensor %.0f, special functions %.0f,", tensor,
+                mufu) +
+         format(" issue slots %.0f)", slots);
+}
+
+}  // namespace
+
+TraceSummary summarise(const Trace& trace) {
+  TraceSummary s;
+  s.critical = critical_unit(trace.config);
+  const CtaTrace& c = trace.ctas.front();
+  std::vector<float> cycles;
+  double softmax = 0, own = 0, any = 0;
+  for (std::size_t r = 1; r < c.roles.size(); ++r)
+    for (const Trip& t : steady_trips(c.roles[r])) {
+      cycles.push_back(static_cast<float>(t.stop - t.start));
+      for (std::size_t i = t.from; i < t.to; ++i) {
+        const TraceSpan& span = c.roles[r][i];
+        s.event_cycles[static_cast<int>(span.event)] += span.stop - span.start;
+        if (!is_softmax(span.event)) continue;
+        softmax += span.stop - span.start;
+        own += covered(span.start, span.stop, c.in_flight, static_cast<int>(r) - 1);
+        any += covered(span.start, span.stop, c.tensor, -1);
+      }
+    }
+  s.trips = static_cast<int>(cycles.size());
+  if (s.trips == 0) return s;
+  s.cycles_per_trip = quartiles(cycles).median;
+  for (int e = 0; e < static_cast<int>(TraceEvent::count); ++e) {
+    s.event_cycles[e] /= s.trips;
+    if (is_wait(static_cast<TraceEvent>(e))) s.waiting += s.event_cycles[e];
+  }
+  s.overlap_own = softmax > 0 ? own / softmax : 0, s.overlap_any = softmax > 0 ? any / softmax : 0;
+  s.tensor_busy = trace.config.plan.warpgroups *
+                  (product_clocks(trace.config, false) + product_clocks(trace.config, true)) /
+                  s.cycles_per_trip;
+  return s;
+}
+
+std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSummary* planned) {
+  std::string out =
+      (trace.modelled ? "MODELLED, not measured: " : "measured on ") + trace.device + "\n";
+  out += "kernel         " + trace.config.name() + "\n";
+  if (!trace.modelled)
+    out += "marks          " + std::to_string(trace.marks) + ", lost " +
+           std::to_string(trace.lost) + format("; SM clock %.0f MHz\n", trace.clock_mhz);
+  if (s.trips == 0)
+    return out + "too few trips for a summary: a tile needs at least 4 key blocks\n";
+  out += "steady trips   " + std::to_string(s.trips) + " of " +
+         std::to_string(trace.config.plan.warpgroups) + " warpgroups\n";
+  auto line = [&](const char* name, double value, double plan, const char* form) {
+    char text[160];
+    std::snprintf(text, sizeof text, "%-14s ", name);
+    out += text + format(form, value) + (planned ? "   (model " + format(form, plan) + ")" : "") +
+           "\n";
+  };
+  line("cycles a trip", s.cycles_per_trip, planned ? planned->cycles_per_trip : 0, "%7.0f");
+  line("tensor cores", 100 * s.tensor_busy, planned ? 100 * planned->tensor_busy : 0, "%7.1f %%");
+  line("softmax under", 100 * s.overlap_own, planned ? 100 * planned->overlap_own : 0,
+       "%7.1f %% own wgmma in flight");
+  line("", 100 * s.overlap_any, planned ? 100 * planned->overlap_any : 0,
+       "%7.1f %% any wgmma running");
+  line("waiting", 100 * s.waiting / s.cycles_per_trip,
+       planned ? 100 * planned->waiting / planned->cycles_per_trip : 0,
+       "%7.1f %% of a warpgroup's time:");
+  for (int pass = 0; pass < 2; ++pass) {
+    if (pass) out += "working on:\n";
+    for (int e = 1; e < static_cast<int>(TraceEvent::tile_wait); ++e)
+      if (is_wait(static_cast<TraceEvent>(e)) == (pass == 0) && s.event_cycles[e] > 0)
+        line((std::string("  ") + to_string(static_cast<TraceEvent>(e))).c_str(), s.event_cycles[e],
+             planned ? planned->event_cycles[e] : 0, "%7.0f cycles");
+  }
+  return out + "critical unit  " + s.critical + "\n";
+}
+
+std::string trace_csv(const Trace& trace) {
+  std::string out = "source,cta,sm,role,event,position,start_clocks,stop_clocks\n";
+  for (const CtaTrace& c : trace.ctas)
+    for (std::size_t r = 0; r < c.roles.size(); ++r)
+      for (const TraceSpan& s : c.roles[r]) {
+        char text[200];
+        std::snprintf(text, sizeof text, "%s,%d,%d,%s%s,%s,%u,%.0f,%.0f\n",
+                      trace.modelled ? "model" : "marks", c.cta, c.sm, r ? "warpgroup" : "producer",
+                      r ? std::to_string(r - 1).c_str() : "", to_string(s.event), s.position,
+                      s.start, s.stop);
+        out += text;
+      }
+  return out;
+}
+
+namespace {
+
+std::string quoted(const std::string& s) {
+  std::string out = "\"";
+  for (char c : s) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+// The events of one CTA: a process; a track for each role and one for each unit that works beside it.
+struct ChromeWriter {
+  const CtaTrace& c;
+  double mhz;
+  std::string* out;
+
+  std::string head(const char* phase, int tid) const {
+    return std::string(out->empty() ? "" : ",\n") + "{\"ph\":\"" + phase +
+           "\",\"pid\":" + std::to_string(c.cta) + ",\"tid\":" + std::to_string(tid) + ",\"name\":";
+  }
+  void process(const std::string& name) {
+    *out += head("M", 0) + "\"process_name\",\"args\":{\"name\":" + quoted(name) + "}}";
+  }
+  void track(int tid, const std::string& name) {
+    *out += head("M", tid) + "\"thread_name\",\"args\":{\"name\":" + quoted(name) + "}}";
+    *out += head("M", tid) + "\"thread_sort_index\",\"args\":{\"sort_index\":" +
+            std::to_string(tid) + "}}";
+  }
+  void slice(int tid, const std::string& what, double from, double to, std::uint32_t position) {
+    if (to <= from) return;
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  ",\"ts\":%.4f,\"dur\":%.4f,\"args\":{\"position\":%u,\"clocks\":%.0f}}",
+                  c.origin_us + from / mhz, (to - from) / mhz, position, to - from);
+    *out += head("X", tid) + quoted(what) + text;
+  }
+  // A product in flight is no slice of its warpgroup, which works on meanwhile.
+  void products(int tid, int warpgroup, bool pv) {
+    track(tid, "warpgroup " + std::to_string(warpgroup) +
+                   (pv ? ": P V in flight" : ": Q K^T in flight"));
+    double end = 0;
+    for (const Flight& f : c.in_flight)
+      if (f.warpgroup == warpgroup && f.pv == pv) {
+        slice(tid, pv ? "P V" : "Q K^T", std::max(end, f.start), f.stop, f.position);
+        end = std::max(end, f.stop);
+      }
+  }
+  void all(bool modelled) {
+    process("CTA " + std::to_string(c.cta) +
+            (modelled ? " (modelled)" : " on SM " + std::to_string(c.sm)));
+    for (std::size_t r = 0; r < c.roles.size(); ++r) {
+      const int tid = 1 + 10 * static_cast<int>(r), warpgroup = static_cast<int>(r) - 1;
+      track(tid, r ? "warpgroup " + std::to_string(warpgroup) : "producer");
+      for (const TraceSpan& s : c.roles[r])
+        slice(tid, to_string(s.event), s.start, s.stop, s.position);
+      if (r) products(tid + 1, warpgroup, false), products(tid + 2, warpgroup, true);
+    }
+    track(1000, modelled ? "tensor cores" : "tensor cores (from issue order and rate)");
+    for (const Flight& f : c.tensor)
+      slice(1000,
+            std::string(f.pv ? "P V" : "Q K^T") + " of warpgroup " + std::to_string(f.warpgroup),
+            f.start, f.stop, f.position);
+  }
+};
+
+}  // namespace
+
+std::string trace_chrome_json(const Trace& trace) {
+  const double mhz = trace.clock_mhz > 0 ? trace.clock_mhz : 1;
+  std::string events;
+  for (const CtaTrace& c : trace.ctas) ChromeWriter{c, mhz, &events}.all(trace.modelled);
+  char numbers[96];
+  std::snprintf(numbers, sizeof numbers, "\"sm_clock_mhz\":%.1f,\"marks_lost\":%zu", mhz,
+                trace.lost);
+  return "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"kernel\":" + quoted(trace.config.name()) +
+         ",\"source\":" + quoted(trace.modelled ? "timing model, not measured" : trace.device) +
+         "," + numbers + "},\"traceEvents\":[\n" + events + "\n]}\n";
+}
+
+}  // namespace flashptx
