@@ -33,7 +33,8 @@ reference::Problem shape(const KernelConfig& c, int seqlen, int heads) {
 }
 
 // Runs on an emulator of two multiprocessors: each CTA walks several tiles.
-Status marks_of(const KernelConfig& c, int seqlen, int heads, std::uint32_t capacity, std::uint64_t seed, Trace* out) {
+Status marks_of(const KernelConfig& c, int seqlen, int heads, std::uint32_t capacity,
+                std::uint64_t seed, Trace* out) {
   EmulatorOptions options;
   options.seed = seed, options.adversary_level = seed ? 2 : 0, options.multiprocessors = 2;
   std::unique_ptr<Device> device;
@@ -69,7 +70,8 @@ TEST_SUITE("tools/trace") {
     }
   }
 
-  TEST_CASE("marks off: no parameter, no clock; on: two parameters at the end and a name that says so") {
+  TEST_CASE(
+      "marks off: no parameter, no clock; on: two parameters at the end and a name that says so") {
     KernelConfig c = small("overlap", Mask::full, Softmax::lazy);
     CHECK(emit(c).text.find("%clock") == std::string::npos);
     c.plan.trace = true;
@@ -96,13 +98,16 @@ TEST_SUITE("tools/trace") {
         CHECK(c.roles[0].back().event == TraceEvent::done);
         for (std::size_t r = 1; r < 3; ++r) {
           CHECK(c.roles[r].back().event == TraceEvent::done);
-          for (std::uint32_t trip = 1; trip < 5; ++trip) CHECK(events_at(c.roles[r], trip) == kOverlapTrip);
+          for (std::uint32_t trip = 1; trip < 5; ++trip)
+            CHECK(events_at(c.roles[r], trip) == kOverlapTrip);
         }
       }
     }
   }
 
-  TEST_CASE("every kind of kernel leaves complete marks: masks, schedules, guarded tiles that are redone") {
+  TEST_CASE(
+      "every kind of kernel leaves complete marks: masks, schedules, guarded tiles that are "
+      "redone") {
     for (const char* schedule : {"overlap", "serial", "trailing"})
       for (Mask mask : {Mask::full, Mask::causal})
         for (Softmax softmax : {Softmax::plain, Softmax::guarded}) {
@@ -154,7 +159,7 @@ TEST_SUITE("tools/trace") {
       REQUIRE(s.trips > 3);
       CHECK(t.modelled);
       cycles[i] = s.cycles_per_trip;
-      CHECK(s.cycles_per_trip >= 2 * 8 * 32);          // wgmma: 512 clocks
+      CHECK(s.cycles_per_trip >= 2 * 8 * 32);                                  // wgmma: 512 clocks
       CHECK(s.event_cycles[static_cast<int>(TraceEvent::exp_sum)] >= 32 * 8);  // 32 ex2 a lane
       double sum = 0;
       for (double e : s.event_cycles) sum += e;

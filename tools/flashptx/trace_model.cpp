@@ -20,6 +20,7 @@ constexpr int kConvertClocks = 2;       // F2FP at half rate
 constexpr int kStepLatency = 20;        // a step's last results
 constexpr int kBarrierLatency = 24;     // mbarrier or named barrier, seen by the waiter
 constexpr int kWgmmaLatency = 60;       // from the last m64nNk16's start to readable registers
+constexpr int kIssueLoad = 30;          // of the producer, for one block
 constexpr int kLoadLatency = 700;       // TMA from L2
 constexpr int kLoadBytesPerClock = 48;  // of one SM with all of them loading
 constexpr double kNominalMhz = 1755;    // for microseconds only
@@ -148,7 +149,7 @@ class Model {
   // before.
   void load() {
     const int wgs = config_.plan.warpgroups, stages = config_.plan.kv_stages;
-    if (next_load_ >= 2 * blocks_) return;
+    if (next_load_ >= 2 * blocks_ || now_ < producer_free_) return;
     const bool is_v = next_load_ == 2 * blocks_ - 1 || (next_load_ > 0 && next_load_ % 2 == 0);
     const int block = next_load_ == 0                 ? 0
                       : next_load_ == 2 * blocks_ - 1 ? blocks_ - 1
@@ -167,7 +168,8 @@ class Model {
     (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
     producer_.back().stop = now_;
     producer_.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load,
-                         static_cast<std::uint32_t>(block), now_, now_ + 30});
+                         static_cast<std::uint32_t>(block), now_,
+                         producer_free_ = now_ + kIssueLoad});
     load_begun_ = -1;
     ++next_load_;
   }
@@ -249,7 +251,8 @@ class Model {
   std::map<Do, StepCost> cost_;
   std::vector<Unit> units_;
   std::vector<int> token_;
-  double token_at_ = 0, now_ = 0, tensor_free_ = 0, mufu_free_ = 0, bytes_at_ = 0, load_begun_ = -1;
+  double token_at_ = 0, now_ = 0, tensor_free_ = 0, mufu_free_ = 0, bytes_at_ = 0, load_begun_ = -1,
+         producer_free_ = 0;
   std::size_t turn_ = 0;
   int next_load_ = 0;
   std::map<std::size_t, int> freed_v_by_;

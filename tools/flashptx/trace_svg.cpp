@@ -110,7 +110,7 @@ double draw_table(svg::Canvas& c, const Schedule& s, double y) {
          {.size = 13.5, .bold = true});
   y += 24;
   constexpr int trips = 6;
-  const double width = 110, left = kLeft + 40;
+  const double left = kLeft + 40, width = (kRight - left) / trips;
   c.text(kLeft - 10, y + 13, "step", {.size = 12, .anchor = Anchor::end});
   c.text(kLeft + 14, y + 13, "lag", {.size = 12, .anchor = Anchor::middle});
   for (int t = 0; t < trips; ++t)
@@ -181,7 +181,9 @@ std::string subtitle(const Trace& t, const TraceSummary& s) {
 
 void draw_lanes(Picture& p, const CtaTrace& c, bool modelled) {
   constexpr double row = 24, thin = 9;
-  const double top = p.y;
+  const double bottom = p.y + 36 + 62 * static_cast<double>(c.roles.size() - 1) + row + 10;
+  for (double v : svg::ticks(0, p.to - p.from, 10))
+    p.c.line(p.x(p.from + v), p.y, p.x(p.from + v), bottom, svg::faint, 0.8);
   for (std::size_t r = 0; r < c.roles.size(); ++r) {
     const std::string who = r ? "warpgroup " + std::to_string(r - 1) : "producer";
     p.lane(who, p.y + 3, row, true);
@@ -210,7 +212,6 @@ void draw_lanes(Picture& p, const CtaTrace& c, bool modelled) {
   p.y += row + 10;
   for (double v : svg::ticks(0, p.to - p.from, 10)) {
     p.c.line(p.x(p.from + v), p.y, p.x(p.from + v), p.y + 5, svg::ink);
-    p.c.line(p.x(p.from + v), top, p.x(p.from + v), p.y, svg::faint, 0.6);
     p.c.text(p.x(p.from + v), p.y + 19, svg::short_number(v),
              {.size = 12, .anchor = Anchor::middle});
   }
