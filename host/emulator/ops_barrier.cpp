@@ -28,6 +28,8 @@ void complete_barrier(Cta& cta, u32 id, Warp& w, const Instr& in) {
       if (s.wait != Wait::barrier || s.key != id) continue;
       s.wait = Wait::none;
       ++s.pc;
+      if (w.machine->counters)
+        ++w.machine->counters->executed[x->role_index][s.pc - 1];  // as it goes on, not as it sleeps
       barrier_event(EventKind::barrier_resume, *x, w.machine->program.code[s.pc - 1], id, 0, true);
     }
   }

@@ -4,10 +4,10 @@
 namespace flashptx::emulator::test {
 
 AttentionCase make_attention(const KernelConfig& c, int seqlen_q, int seqlen_k,
-                             reference::Inputs inputs) {
+                             reference::Inputs inputs, int heads) {
   reference::Problem p;
   p.dtype = c.problem.dtype, p.mask = c.problem.mask;
-  p.heads_q = p.heads_kv = 2;
+  p.heads_q = p.heads_kv = heads;
   p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k;
   p.head_dim = c.problem.head_dim, p.head_dim_v = c.problem.head_dim_v;
   p.scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim));

@@ -1,5 +1,5 @@
 // One problem on one kernel of the emulator, against float64; shared by attention_test.cpp and
-// mutation_test.cpp. Two heads, one batch. Next: mutation_test.cpp.
+// mutation_test.cpp. One batch. Next: mutation_test.cpp.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ struct AttentionCase {
 };
 
 AttentionCase make_attention(const KernelConfig& config, int seqlen_q, int seqlen_k,
-                             reference::Inputs inputs = reference::Inputs::random);
+                             reference::Inputs inputs = reference::Inputs::random, int heads = 2);
 
 // `ptx` in place of the generated text unless empty.
 AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& options,

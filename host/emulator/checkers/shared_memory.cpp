@@ -137,9 +137,13 @@ class SharedMemoryChecker : public Checker {
           clock(*e.warp).join(b->done);
         }
         break;
-      case EventKind::bulk_waited:
-        raise(*e.warp, bulk_agent(*e.warp), static_cast<u32>(e.value));
+      case EventKind::bulk_waited: {
+        // The lane that waited knows; its warp does once it has come together.
+        BulkWait& b = bulk_waits_[static_cast<std::size_t>(e.warp->id)];
+        b.groups = std::max(b.groups, static_cast<u32>(e.value));
+        b.lanes |= 1u << e.lane;
         break;
+      }
       case EventKind::cp_async_waited:
         raise(*e.warp, cp_agent(*e.warp), static_cast<u32>(e.value));
         break;
@@ -150,6 +154,7 @@ class SharedMemoryChecker : public Checker {
         Clock& c = clock(*e.warp);
         u16 self = static_cast<u16>(e.warp->id);
         unfenced_lanes_[self] &= ~e.lanes;
+        fencing_lanes_[self] |= e.lanes;
         if (!unfenced_lanes_[self]) c.fenced[self] = c.seen[self];
         ++c.seen[self];
         for (auto& [k, b] : barriers_)
@@ -178,6 +183,9 @@ class SharedMemoryChecker : public Checker {
     unfenced_lanes_.assign(warps, 0);
     unsynced_lanes_.assign(warps, 0);
     synced_.assign(warps, 0);
+    synced_fence_.assign(warps, 0);
+    fencing_lanes_.assign(warps, 0);
+    bulk_waits_.resize(warps);
     for (std::size_t i = 0; i < warps; ++i) {
       clocks_[i].grow(agents_.size());
       clocks_[i].seen[i] = 1;
@@ -210,15 +218,31 @@ class SharedMemoryChecker : public Checker {
   void release(const Warp& w, Barrier& b, u32 lanes_left_out = 0) {
     Clock& c = clock(w);
     std::size_t self = static_cast<std::size_t>(w.id);
-    u32 now = c.seen[self];
+    u32 now = c.seen[self], fenced = c.fenced[self];
     if (lanes_left_out) c.seen[self] = synced_[self];
+    if (fencing_lanes_[self] & ~w.executing) c.fenced[self] = synced_fence_[self];
     b.gathering.join(c);
-    c.seen[self] = now + 1;
+    // The lane that waited for its bulk copies may be the one that arrives.
+    if (const BulkWait& waited = bulk_waits_[self]; waited.lanes && !(w.executing & ~waited.lanes)) {
+      u32& known = b.gathering.seen[bulk_agent(w)];
+      known = std::max(known, waited.groups);
+    }
+    c.seen[self] = now + 1, c.fenced[self] = fenced;
   }
   void warp_sync(const Warp& w) {
     std::size_t self = static_cast<std::size_t>(w.id);
     synced_[self] = clock(w).seen[self]++;
-    unsynced_lanes_[self] = 0;
+    synced_fence_[self] = clock(w).fenced[self];
+    unsynced_lanes_[self] = fencing_lanes_[self] = 0;
+    know_bulk_wait(w, ~0u);
+  }
+  // What lanes that waited for bulk copies know is known to an access by some of them alone, and to
+  // all after a barrier of the warp.
+  void know_bulk_wait(const Warp& w, u32 lanes_after_sync) {
+    BulkWait& b = bulk_waits_[static_cast<std::size_t>(w.id)];
+    if (!b.lanes || (lanes_after_sync != ~0u && (lanes_after_sync & ~b.lanes))) return;
+    raise(w, bulk_agent(w), b.groups);
+    b = {};
   }
   Barrier* known(const Event& e) {
     auto it = barriers_.find(key(e));
@@ -259,7 +283,7 @@ class SharedMemoryChecker : public Checker {
       case AgentKind::wgmma:
         return "; its wgmma.wait_group, or a barrier after it, is missing";
       case AgentKind::bulk:
-        return "; cp.async.bulk.wait_group.read is missing";
+        return "; cp.async.bulk.wait_group.read is missing, or bar.warp.sync after it";
       case AgentKind::cp_async:
         return "; its cp.async.wait_group, or a barrier after it, is missing";
       default:
@@ -279,9 +303,12 @@ class SharedMemoryChecker : public Checker {
   const Clock& lane_clock(const Event& e) {
     Clock& c = clock(*e.warp);
     std::size_t self = static_cast<std::size_t>(e.warp->id);
-    if (!(unsynced_lanes_[self] & ~(1u << e.lane))) return c;
+    const u32 others = ~(1u << e.lane);
+    know_bulk_wait(*e.warp, 1u << e.lane);
+    if (!((unsynced_lanes_[self] | fencing_lanes_[self]) & others)) return c;
     lane_.seen = c.seen, lane_.fenced = c.fenced;
-    lane_.seen[self] = synced_[self];
+    if (unsynced_lanes_[self] & others) lane_.seen[self] = synced_[self];
+    if (fencing_lanes_[self] & others) lane_.fenced[self] = synced_fence_[self];
     return lane_;
   }
   void check_write_before(const Event& e, u32 address, const Cell& c, const Clock& k,
@@ -292,7 +319,7 @@ class SharedMemoryChecker : public Checker {
       report(e, -1,
              std::string(what) + " shared memory at " + address_name(program_, address) +
                  " through the async proxy, which " + actor(c.write, e) +
-                 " writes through the generic proxy; fence.proxy.async by the writer is missing");
+                 " writes through the generic proxy; fence.proxy.async by the writer is missing, or a barrier after it");
   }
   void check_reads_before(const Event& e, u32 address, const Cell& c, const Clock& k,
                           const char* what) const {
@@ -341,6 +368,7 @@ class SharedMemoryChecker : public Checker {
     u32 now = k.seen[self];
     if (e.write) unfenced_lanes_[self] |= e.lanes;
     unsynced_lanes_[self] |= e.lanes;
+    know_bulk_wait(*e.warp, e.lanes);
     u32 index = ~0u,
         empty =
             0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
@@ -460,6 +488,12 @@ class SharedMemoryChecker : public Checker {
       unfenced_lanes_;  // wrote through the generic proxy since the last fence.proxy.async
   std::vector<u32> unsynced_lanes_,
       synced_;  // touched shared memory since the warp came together; clock then
+  struct BulkWait {
+    u32 groups = 0, lanes = 0;
+  };
+  std::vector<BulkWait> bulk_waits_;  // not yet known to the whole warp
+  // Executed fence.proxy.async since the warp came together; what was fenced then.
+  std::vector<u32> fencing_lanes_, synced_fence_;
   std::vector<std::vector<Cell>> cells_;
   std::map<u64, Barrier> named_, barriers_;
   Barrier cluster_;

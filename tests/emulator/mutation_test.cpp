@@ -1,0 +1,304 @@
+// How good the checkers are: single mutants of catalogued kernels, each of which must end in a
+// fault or a wrong result, or be listed here as harmless with the reason.
+//
+// The runner takes a sample of two kernels; `make mutants` takes all (FLASHPTX_MUTANTS=all; a name
+// or "catalog" picks other kernels) and prints the table by kind. A mutant runs round-robin and then
+// under adversaries, until something notices. Next: mutants.h.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <regex>
+#include <thread>
+
+#include "tests/emulator/attention.h"
+#include "tests/emulator/mutants.h"
+
+using namespace flashptx;
+using namespace flashptx::emulator::test;
+
+namespace {
+
+enum class Found { refused, fault, hang, wrong, unreached, harmless, nothing };
+
+struct Verdict {
+  Found found = Found::nothing;
+  bool at_line = false, at_barrier = false, at_missing = false, at_ring = false;  // what the fault names
+  std::string message;
+  bool named() const { return at_line || at_barrier || at_missing || at_ring; }
+};
+
+// Survivors with the reason: they change nothing which the PTX ISA defines, or nothing that happens
+// in these problems (then they say so). `statement` is a regular
+// expression for the statement as it was, `change` for what was done.
+struct Harmless {
+  const char* kind;
+  const char* statement;
+  const char* change;
+  const char* why;
+};
+const Harmless harmless[] = {
+    {"drop wgmma.fence", "", "",
+     "repeated after a branch for ptxas alone (C7519): nothing has touched the registers since the last one"},
+    {"barrier id", R"(^bar\.sync 0;)", "", "all threads meet once; any free barrier does"},
+    {"barrier offset", R"(q_bar.*q_free)", "", "a first turn on a fresh barrier, which passes at once"},
+    {"swap two steps", R"(^wgmma\.fence)", R"(wgmma at line)",
+     "the same fence, after the first of its products"},
+    {"descriptor leading", "", "",
+     "one 64-column atom wide: the leading offset is not used"},
+    {"drop bar.warp.sync", "", "",
+     "either before an arrival on a tile slot, which later arrivals of the warp, on K and V, order as well before the slot is written again; or between lane 0's wait_group.read and stmatrix.sync, which itself waits for lane 0"},
+    {"swap two steps", R"(^bar\.warp\.sync)", R"(mbarrier\.arrive)",
+     "as dropping that bar.warp.sync"},
+    {"swap two steps", R"(^st\.shared)", R"(fence\.mbarrier_init)",
+     "bar.sync 0 follows and orders the word"},
+    {"swap two steps", R"(^wgmma\.commit)", R"(wgmma\.wait_group)",
+     "the next tile's S is waited for again where it is read"},
+    {"wait_group count", R"(^wgmma\.wait_group)", R"( 1;)",
+     "as above: O's group is the older one"},
+    {"drop mbarrier wait", R"(WAIT_[KQV]\w*;|WAIT_TILE_EMPTY)", "",
+     "a first turn on a fresh barrier, which passes at once; or, in K and V, a block that the warpgroup only hands on, never a whole ring ahead"},
+    {"stage mask", R"(slot_stage|sync_stage)", "",
+     "runs where the count is even in these problems: same value"},
+    {"phase shift", R"(slot_phase|sync_phase)", "",
+     "runs where the count is 0 or 1: same value"},
+    {"stage stride", R"(slot_at)", "",
+     "runs with stage 0: same value"},
+    {"drop mbarrier.arrive", R"(slot_bar)", "",
+     "after the last tile: nobody waits for that slot again"},
+    {"arrive twice", R"(slot_bar)", "",
+     "after the last tile: nobody waits for that slot again"},
+    {"drop guard", R"(slot_bar)", "",
+     "after the last tile: nobody waits for that slot again"},
+    {"drop cp.async.bulk.wait_group", "", "",
+     "guards the bytes of a tile that is redone, which these problems do not do; before the exit: the wait for all copies has been there"},
+    {"wait_group count", R"(^cp\.async\.bulk)", "",
+     "as dropping that wait"},
+    {"flip parity", R"(sync_bar)", "",
+     "guards tiles that are redone, which these problems do not do"},
+    {"drop mbarrier wait", R"(WAIT_ALL_DONE)", "",
+     "guards tiles that are redone, which these problems do not do"},
+    {"arrival count", R"(164048\], 4;)", R"(, 3;)",
+     "NOT EQUIVALENT: one warp of four is not waited for, but wait_group of three is taken for all four"},
+};
+
+const Harmless* explained(const Mutant& m) {
+  for (const Harmless& h : harmless)
+    if (m.kind == h.kind && std::regex_search(m.before, std::regex(h.statement)) &&
+        std::regex_search(m.change, std::regex(h.change)))
+      return &h;
+  return nullptr;
+}
+
+void judge_place(const std::string& clean, const Mutant& m, Verdict* v) {
+  // The sentence itself; the list of the warp's last events would name too much.
+  const std::string say = v->message.substr(0, v->message.find("last events of this warp"));
+  static const std::regex lines(R"((?:\.ptx:|line )(\d+))"), numbers(R"(\d+)");
+  for (std::sregex_iterator i(say.begin(), say.end(), lines), end; i != end; ++i)
+    v->at_line |= std::llabs(std::stoll((*i)[1].str()) - static_cast<long long>(m.line)) <= 3;
+  const BarrierNames names = barriers_of_line(clean, m.line);
+  for (std::sregex_iterator i(say.begin(), say.end(), numbers), end; i != end; ++i)
+    for (unsigned offset : names.mbarrier_offsets)
+      v->at_barrier |= i->str() == std::to_string(offset) || i->str() == std::to_string(offset + 1024);
+  // A register as barrier number: any named barrier is the one.
+  if (!names.named.empty())
+    v->at_barrier |= say.find(names.named[0] == '%' ? "barrier " : "barrier " + names.named) != std::string::npos;
+  if (m.kind.rfind("drop ", 0) == 0) {
+    const std::string what = m.kind.substr(5), last = what.substr(what.rfind('.') + 1);
+    v->at_missing = say.find(what) != std::string::npos || say.find(last + " missing") != std::string::npos ||
+                    say.find(what + " is missing") != std::string::npos ||
+                    (last == "wait_group" && say.find("wait_group") != std::string::npos);
+  }
+}
+
+// The victim: the fault names a line that works on the mutated ring (Q, K, V, O or the tile slots).
+void judge_victim(const std::string& clean, const Mutant& m, Verdict* v) {
+  std::vector<std::string> lines(1);
+  for (char c : clean)
+    if (c == '\n') lines.emplace_back();
+    else lines.back().push_back(c);
+  static const std::regex rings(R"(%(q|k|v|kv|o|slot)_(?!acc|count|row)\w+)"), named(R"((?:\.ptx:|line )(\d+))"),
+      barrier(R"(\[%smem_base(\+\d+)\])");
+  const auto rings_of = [&](std::size_t from, std::size_t to) {
+    std::string found;
+    for (std::size_t i = from; i <= to && i < lines.size(); ++i)
+      for (std::sregex_iterator r(lines[i].begin(), lines[i].end(), rings), end; r != end; ++r)
+        found += (*r)[1].str() == "slot" ? "s" : (*r)[1].str();
+    return found;
+  };
+  std::string mutated = rings_of(m.line - 1, m.line - 1);
+  std::smatch b;
+  if (mutated.empty() && std::regex_search(lines[m.line - 1], b, barrier))  // an mbarrier.init
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      if (lines[i].find("_bar" + b[1].str() + "]") != std::string::npos) mutated += rings_of(i, i);
+  const std::string say = v->message.substr(0, v->message.find("last events of this warp"));
+  for (std::sregex_iterator i(say.begin(), say.end(), named), end; i != end; ++i) {
+    const std::size_t l = static_cast<std::size_t>(std::stoul((*i)[1].str()));
+    if (l == 0 || l > lines.size()) continue;
+    // A wgmma's descriptors stand at its end.
+    std::size_t last = l - 1;
+    while (last + 1 < lines.size() && lines[last].find(';') == std::string::npos) ++last;
+    v->at_ring |= rings_of(l - 1, last).find_first_of(mutated) != std::string::npos;
+  }
+}
+
+// Two problems: three heads of a few tiles each for one CTA, so that every ring goes round and rows
+// without keys occur; and inputs so large that the guarded softmax redoes tiles.
+class Harness {
+ public:
+  explicit Harness(const KernelConfig& config) : text_(emit(config).text), mutants_(make_mutants(text_)) {
+    const int tile = config.tile_q(), block = config.plan.tile_kv;
+    problems_.push_back({make_attention(config, 2 * tile + 8, std::max(tile, 4 * block) + 44,
+                                        reference::Inputs::random, 3)});
+    problems_.push_back({make_attention(config, tile + 8, 3 * block + 10, reference::Inputs::outliers)});
+    for (Problem& p : problems_) {
+      const AttentionOutcome clean = run(p, text_, 0, 0);
+      REQUIRE_MESSAGE(clean.status.ok(), clean.status.message);
+      p.counts = clean.line_counts;
+      p.o_error = 2 * clean.o_error, p.lse_error = 2 * clean.lse_error;
+      p.limit = 0;
+      for (auto n : p.counts) p.limit += 4 * n;
+    }
+  }
+
+  const std::vector<Mutant>& mutants() const { return mutants_; }
+
+  Verdict judge(const Mutant& m) const {
+    Verdict v;
+    bool reached = false;
+    for (const Problem& p : problems_) {
+      if (!reaches(p, m)) continue;
+      reached = true;
+      for (const auto& [seed, level] : {std::pair{0, 0}, {2, 2}, {1, 1}, {4, 2}}) {
+        const AttentionOutcome o = run(p, m.text, static_cast<std::uint64_t>(seed), level);
+        if (o.status.ok() && o.o_error <= p.o_error && o.lse_error <= p.lse_error) continue;
+        v.message = o.status.message;
+        v.found = o.status.code == StatusCode::bad_ptx                    ? Found::refused
+                  : o.status.ok()                                         ? Found::wrong
+                  : v.message.find("deadlock") != std::string::npos ||
+                          v.message.find("livelock") != std::string::npos ? Found::hang
+                                                                          : Found::fault;
+        if (!o.status.ok()) judge_place(text_, m, &v), judge_victim(text_, m, &v);
+        return v;
+      }
+    }
+    v.found = !reached ? Found::unreached : explained(m) ? Found::harmless : Found::nothing;
+    return v;
+  }
+
+ private:
+  struct Problem {
+    AttentionCase data;
+    std::vector<std::uint64_t> counts = {};  // by line
+    std::uint64_t limit = 0;
+    double o_error = 0, lse_error = 0;  // twice those of the kernel itself
+  };
+  // A label or a statement of several lines counts where it begins or ends.
+  static bool reaches(const Problem& p, const Mutant& m) {
+    for (std::size_t l = m.line > 20 ? m.line - 20 : 1; l <= m.line; ++l)
+      if (l < p.counts.size() && p.counts[l] && (l == m.line || m.kind.rfind("early", 0) == 0)) return true;
+    return false;
+  }
+  AttentionOutcome run(const Problem& p, const std::string& text, std::uint64_t seed, int level) const {
+    EmulatorOptions o;
+    o.seed = seed, o.adversary_level = level, o.threads = 1, o.multiprocessors = 1;
+    o.instruction_limit = o.idle_instruction_limit = p.limit;
+    return run_attention(p.data, o, text);
+  }
+
+  std::string text_;
+  std::vector<Mutant> mutants_;
+  std::vector<Problem> problems_;
+};
+
+struct Row {
+  int all = 0, of[7] = {}, placed = 0, line = 0, barrier = 0, missing = 0, ring = 0;
+  void add(const Verdict& v) {
+    ++all, ++of[static_cast<int>(v.found)];
+    if (v.found != Found::fault && v.found != Found::hang) return;
+    placed += v.named(), line += v.at_line, barrier += v.at_barrier, missing += v.at_missing;
+    ring += !v.at_line && !v.at_barrier && !v.at_missing && v.at_ring;
+  }
+  int faults() const { return of[static_cast<int>(Found::fault)] + of[static_cast<int>(Found::hang)]; }
+  int caught() const {
+    return faults() + of[static_cast<int>(Found::refused)] + of[static_cast<int>(Found::wrong)];
+  }
+  int changing() const { return caught() + of[static_cast<int>(Found::nothing)]; }
+};
+
+void print(const std::string& name, const Row& r) {
+  std::printf("%-28s %5d %7d %6d %5d %5d %9d %8d %7d   %d of %d (line %d, barrier %d, what is missing %d; only the ring %d)\n",
+              name.c_str(), r.all, r.of[0], r.of[1], r.of[2], r.of[3], r.of[4], r.of[5], r.of[6], r.placed,
+              r.faults(), r.line, r.barrier, r.missing, r.ring);
+}
+
+// Every `step`-th mutant of each kind; all with step 1.
+void try_mutants(const KernelConfig& config, std::size_t step, bool table) {
+  const Harness harness(config);
+  std::vector<const Mutant*> chosen;
+  std::map<std::string, std::size_t> seen;
+  for (const Mutant& m : harness.mutants())
+    if (seen[m.kind]++ % step == 0) chosen.push_back(&m);
+  std::vector<Verdict> verdicts(chosen.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < chosen.size();) verdicts[i] = harness.judge(*chosen[i]);
+  };
+  std::vector<std::thread> pool;
+  for (unsigned t = 1; table && t < std::thread::hardware_concurrency(); ++t) pool.emplace_back(work);
+  work();
+  for (auto& t : pool) t.join();
+
+  std::map<std::string, Row> rows;
+  Row sum;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const Mutant& m = *chosen[i];
+    const Verdict& v = verdicts[i];
+    rows[m.kind].add(v), sum.add(v);
+    if (table && v.found == Found::unreached)
+      std::printf("unreached: line %zu %s: %s\n", m.line, m.kind.c_str(), m.before.c_str());
+    if (table && v.found == Found::harmless)
+      std::printf("survives: line %zu %s: %s: %s\n", m.line, m.kind.c_str(), m.before.c_str(), explained(m)->why);
+    CHECK_MESSAGE(v.found != Found::nothing, config.name() << " line " << m.line << ": " << m.kind << ": `"
+                                                           << m.before << "` -> `" << m.change
+                                                           << "` is not noticed");
+    if (table && (v.found == Found::fault || v.found == Found::hang) && !v.named())
+      std::printf("not placed: line %zu %s: %s -> %s\n  %.600s\n", m.line, m.kind.c_str(), m.before.c_str(),
+                  m.change.c_str(), v.message.c_str());
+  }
+  CHECK(sum.caught() * 100 >= sum.changing() * 98);
+  CHECK(sum.placed * 100 >= sum.faults() * 90);
+  if (!table) return;
+  std::printf("%s\n%-28s %5s %7s %6s %5s %5s %9s %8s %7s   faults that name the place\n", config.name().c_str(),
+              "mutants", "all", "refused", "fault", "hang", "wrong", "unreached", "harmless", "missed");
+  for (const auto& [kind, row] : rows) print(kind, row);
+  print("all", sum);
+}
+
+KernelConfig named(const std::string& name) {
+  KernelConfig c;
+  std::string error;
+  REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
+  return c;
+}
+const char* const small_causal = "attn_fwd_bf16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob";
+const char* const guarded = "attn_fwd_bf16_d128_full__q128_kv128_s2_qs2__overlap_guarded2";
+
+}  // namespace
+
+TEST_SUITE("emulator/mutation") {
+  TEST_CASE("a mutant that nothing notices has a known reason") {
+    const char* asked = std::getenv("FLASHPTX_MUTANTS");
+    const std::string which = asked ? asked : "";
+    if (which.empty()) {
+      try_mutants(named(small_causal), 24, false);
+      try_mutants(named(guarded), 24, false);
+    } else if (which == "catalog") {
+      for (const KernelConfig& c : catalog()) try_mutants(c, 1, true);
+    } else if (which == "all") {
+      for (const char* name : {small_causal, guarded}) try_mutants(named(name), 1, true);
+    } else {
+      try_mutants(named(which), 1, true);
+    }
+  }
+}
