@@ -41,6 +41,7 @@ const Harmless harmless[] = {
     {"drop wgmma.fence", "", "",
      "repeated after a branch for ptxas alone (C7519): nothing has touched the registers since the last one"},
     {"barrier id", R"(^bar\.sync 0;)", "", "all threads meet once; any free barrier does"},
+    {"drop bar.sync", R"(^bar\.sync 1, 256;)", "", "takes the last turn, which nobody needs, before the exit"},
     {"barrier offset", R"(q_bar.*q_free)", "", "a first turn on a fresh barrier, which passes at once"},
     {"swap two steps", R"(^wgmma\.fence)", R"(wgmma at line)",
      "the same fence, after the first of its products"},
