@@ -229,6 +229,10 @@ flashptx_status flashptx_plan_forward(flashptx_context* context,
     flashptx::ForwardProblem p;
     if (Status s = read_problem(c, &p); !s.ok()) return s;
     flashptx::ForwardChoice choice;
+    if ((c.kernel != nullptr && *c.kernel == 0) || (c.ptx != nullptr && *c.ptx == 0))
+      return Status::error(c.ptx != nullptr && *c.ptx == 0 ? StatusCode::bad_ptx : StatusCode::invalid_argument,
+                           std::string(c.ptx != nullptr && *c.ptx == 0 ? "ptx" : "kernel") +
+                               " is an empty text: pass NULL for our own choice");
     if (c.kernel != nullptr) choice.kernel = c.kernel;
     if (c.ptx != nullptr) choice.ptx = c.ptx;
     auto made = std::make_unique<flashptx_plan>();

@@ -2,6 +2,9 @@
 //
 // Everything here is plumbing: the subcommands register themselves.
 // Next: commands.h; run_command.cpp is the subcommand to read first.
+#include <cstdio>
+#include <iostream>
+
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 
@@ -12,5 +15,11 @@ int main(int argc, char** argv) {
                     add_units, add_ladder, add_tune, add_golden, add_fuzz})
     add(program);
   program.footer(exit_code_help);
-  return program.run(argc, argv);
+  const int code = program.run(argc, argv);
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) {
+    std::fprintf(stderr, "flashptx: the output could not be written to stdout\n");
+    return code == 0 ? 1 : code;
+  }
+  return code;
 }

@@ -45,7 +45,10 @@ reference::Problem problem_from(const ProblemOptions& o) {
   p.seqlen_q = o.seqlen_q, p.seqlen_k = o.seqlen_k >= 0 ? o.seqlen_k : o.seqlen_q;
   p.head_dim = o.head_dim, p.head_dim_v = o.head_dim_v > 0 ? o.head_dim_v : o.head_dim;
   p.mask = o.causal ? Mask::causal : Mask::full;
-  p.scale = o.scale >= 0 ? static_cast<float>(o.scale) : 1 / std::sqrt(static_cast<float>(o.head_dim));
+  const bool scaled = o.scale != unset_scale;
+  if (scaled && !(o.scale >= 0 && o.scale <= 1e30))
+    leave(exit_usage, "--scale " + std::to_string(o.scale) + " must be in [0, 1e30]");
+  p.scale = scaled ? static_cast<float>(o.scale) : 1 / std::sqrt(static_cast<float>(o.head_dim));
   // What the reference itself could not survive; everything else is the host's to refuse.
   if (p.batch < 0 || p.seqlen_q < 0 || p.heads_q < 1 || p.head_dim < 1)
     leave(exit_usage, "--batch, --heads, --seqlen-q and --head-dim must not be negative, heads and head_dim not 0");

@@ -134,6 +134,7 @@ void run_run(const RunOptions& o) {
   if (!o.schedule.empty()) choice.schedule = schedule_or_leave(o.schedule);
   if (!o.ptx_file.empty()) {
     choice.ptx = read_or_leave(o.ptx_file);
+    if (choice.ptx.empty()) leave(exit_mismatch, o.ptx_file + " is empty: no kernel to run");
     // An edited file still says in its entry which kernel it was.
     if (choice.kernel.empty()) choice.kernel = entry_name(choice.ptx);
   }

@@ -66,8 +66,9 @@ bool wanted(const std::vector<T>& only, const T& value) {
 
 // Every plan there is, legal or not. A new field of Plan gets its loop here.
 template <class Use>
-void for_each_plan(const SpaceOptions& o, const Use& use) {
+void for_each_plan(const ProblemClass& problem, const SpaceOptions& o, const Use& use) {
   Plan p;
+  p.guard_blocks = standard_plan(problem).guard_blocks;  // settled by its error, not by speed
   for (const Schedule& schedule : forward_schedules())
     for (p.warpgroups = 1; p.warpgroups <= 4; ++p.warpgroups)
       for (p.tile_kv = 16; p.tile_kv <= 256; p.tile_kv += 16) {
@@ -164,7 +165,7 @@ Space enumerate(const ProblemClass& problem, const std::vector<std::int64_t>& se
   std::set<std::string> names;
   for (const KernelConfig& t : today)
     if (names.insert(t.name()).second) out.candidates.push_back({t, 0});
-  for_each_plan(o, [&](const Plan& plan) {
+  for_each_plan(problem, o, [&](const Plan& plan) {
     ++out.looked_at;
     const KernelConfig c{problem, plan};
     const std::string name = c.name();
