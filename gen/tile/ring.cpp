@@ -1,5 +1,5 @@
 // Ring positions: one counter a ring, so that a warpgroup keeps one register where stage and phase would
-// take two (20 to 28 bytes of spills at 160 registers otherwise, and 4 % of the time).
+// take two (20 to 28 bytes of spills at 160 registers in an early prototype).
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {

@@ -233,7 +233,7 @@ void emit_producer(ForwardContext& f) {
     trace_mark(f, TraceEvent::slot_wait);
     emit_publish_tile(f, p.slot_count, 0);
     p.load_tile();
-    // Late: a tile drawn at the start of the one before would be committed to too early (measured +5 % with
+    // Late: a tile drawn at the start of the one before would be committed to too early (a prototype gained 5 % with
     // eight tiles a CTA). The loads run a ring ahead of the consumers, which hides the counter's latency.
     p.next_tile(counter);
     k.setp("lt", "u32", again, f.tile, f.tiles);
