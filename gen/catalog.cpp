@@ -146,7 +146,8 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
 
 EmittedKernel emit(const KernelConfig& config) { return gen::emit_attention_forward(config); }
 
-// Shapes by head dimension; the figures are TFLOP/s of bf16 at 16k / 4k / 1k keys, interleaved, one run each.
+// Shapes by head dimension; the figures are TFLOP/s of bf16 at 16k / 4k / 1k keys on an H200, interleaved, from tuning
+// runs with different clocks: compare inside a line only. tools/bench/results/ has the runs beside the peers.
 Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   Plan p;
   p.softmax = Softmax::guarded;  // d=64: 606 / 586 / 529 against lazy's 555 / 542 / 503 and plain's 474 / 468 / 440

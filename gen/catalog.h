@@ -111,7 +111,7 @@ struct EmittedKernel {
 // an unknown or wrong schedule).
 EmittedKernel emit(const KernelConfig& config);
 
-// The plan that won for this class on an H200 (tools/bench/results/): `short_rows` is for at most 1280 queries, where
+// The plan that won for this class on an H200: `short_rows` is for at most 1280 queries, where
 // three warpgroups of 64 rows waste too much of a tile's last row block.
 Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 
