@@ -1,5 +1,6 @@
 // The bodies of host/flashptx.h: structs checked by their size, exceptions turned into status
-// codes, sentences kept per thread. Nothing is decided here. Next: host/attention.cpp.
+// codes, sentences kept per thread. Nothing is decided here. Next: host/attention.cpp,
+// host/c_api_prepare.cpp (the preparation of FP8 operands).
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -7,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "host/c_api_guard.h"
 #include "host/context.h"
 #include "host/driver/cuda_device.h"
 
@@ -29,47 +31,11 @@ static_assert(static_cast<int>(flashptx::DataType::bf16) == FLASHPTX_BF16);
 static_assert(static_cast<int>(flashptx::Mask::full) == FLASHPTX_MASK_FULL);
 static_assert(static_cast<int>(flashptx::Mask::causal) == FLASHPTX_MASK_CAUSAL);
 
+using flashptx::c_api::guarded;
+using flashptx::c_api::invalid;
+using flashptx::c_api::read_struct;
+
 thread_local std::string last_error;
-
-flashptx_status report(Status&& s) {
-  if (!s.ok())
-    last_error = std::move(s.message);  // calls that succeed leave the last sentence alone
-  return static_cast<flashptx_status>(s.code);
-}
-
-Status invalid(std::string message) {
-  return Status::error(StatusCode::invalid_argument, std::move(message));
-}
-
-// Runs `body` (which returns Status) and lets no exception through to C.
-template <typename Body>
-flashptx_status guarded(Body&& body) {
-  try {
-    return report(body());
-  } catch (const std::bad_alloc&) {
-    return report(Status::error(StatusCode::out_of_memory, "out of host memory"));
-  } catch (const std::exception& e) {
-    return report(Status::error(StatusCode::internal, e.what()));
-  }
-}
-
-// Copies a caller's struct of an older, equal or newer header; fields that we do not know must be
-// zero.
-template <typename T>
-Status read_struct(const T* given, const char* name, std::size_t least, T* out) {
-  if (given->size < least)
-    return invalid(std::string(name) + ".size is " + std::to_string(given->size) +
-                   ": must be sizeof(" + name + ") = " + std::to_string(sizeof(T)));
-  const char* bytes = reinterpret_cast<const char*>(given);
-  for (std::size_t i = sizeof(T); i < given->size; ++i)
-    if (bytes[i] != 0)
-      return Status::error(StatusCode::unsupported,
-                           std::string(name) + " has a field at byte " + std::to_string(i) +
-                               " that is newer than this library (" + flashptx_version() + ")");
-  *out = T{};
-  std::memcpy(out, given, std::min(sizeof(T), given->size));
-  return {};
-}
 
 Status open_device(const flashptx_options& o, std::unique_ptr<flashptx::Device>* out) {
   flashptx::CudaOptions cuda;
@@ -140,9 +106,16 @@ std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p
 
 }  // namespace
 
+flashptx_status flashptx::c_api::report(Status&& s) {
+  if (!s.ok())
+    last_error = std::move(s.message);  // calls that succeed leave the last sentence alone
+  return static_cast<flashptx_status>(s.code);
+}
+
 flashptx_context::flashptx_context(std::unique_ptr<flashptx::Device> given, int sm_margin)
     : device(std::move(given)),
       attention(*device, sm_margin),
+      prepare(*device),
       description(describe(device->info())) {}
 
 extern "C" {

@@ -8,11 +8,13 @@
 #include "host/attention.h"
 #include "host/device.h"
 #include "host/flashptx.h"
+#include "host/prepare.h"
 
 struct flashptx_context {
   flashptx_context(std::unique_ptr<flashptx::Device> device, int sm_margin);
   std::unique_ptr<flashptx::Device> device;
   flashptx::Attention attention;
+  flashptx::Prepare prepare;
   std::string description;
 };
 

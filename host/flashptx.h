@@ -35,7 +35,13 @@ typedef enum flashptx_status {
   FLASHPTX_INTERNAL = 9
 } flashptx_status;
 
-typedef enum flashptx_dtype { FLASHPTX_F16 = 0, FLASHPTX_BF16 = 1 } flashptx_dtype;
+typedef enum flashptx_dtype {
+  FLASHPTX_F16 = 0,
+  FLASHPTX_BF16 = 1,
+  FLASHPTX_E4M3 = 2, /* 8 bits, finite: largest value 448 */
+  FLASHPTX_E5M2 = 3, /* 8 bits, IEEE-like: largest finite value 57344 */
+  FLASHPTX_F32 = 4   /* of the tables of RoPE only */
+} flashptx_dtype;
 
 /* Causal is aligned bottom right: query i sees key j when j <= i + seqlen_k - seqlen_q. */
 typedef enum flashptx_mask { FLASHPTX_MASK_FULL = 0, FLASHPTX_MASK_CAUSAL = 1 } flashptx_mask;
@@ -146,6 +152,27 @@ flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void*
 
 /* NULL is allowed. The kernel itself stays loaded until flashptx_destroy. */
 void flashptx_plan_destroy(flashptx_plan* plan);
+
+/* ---- Preparation of FP8 operands. Each call enqueues one or two kernels on `stream` and returns.
+ * The first call of a kind generates and assembles its kernels (milliseconds to seconds): make it once
+ * outside any stream capture; later ones neither allocate nor synchronise. Addresses of tensors and tables
+ * are multiples of 16 bytes. Errors: invalid_argument, unsupported, launch_failed, earlier_error. */
+
+/* V (batch, seqlen, heads, head_dim) of 8 bits -> V^T (batch, heads, head_dim, padded) contiguous,
+ * padded = flashptx_transposed_seqlen(seqlen); zeros beyond seqlen. The keys of a row are permuted within
+ * each 16: position 4t + i holds key 8 (i / 2) + 2t + i % 2, as FP8 attention reads them. */
+typedef struct flashptx_transpose_problem {
+  size_t size;   /* sizeof(flashptx_transpose_problem) */
+  int32_t dtype; /* FLASHPTX_E4M3 or FLASHPTX_E5M2: the bytes are not looked at */
+  int64_t batch, seqlen, heads;
+  int64_t head_dim; /* 16, 32, ... 256 */
+  flashptx_strides v;
+} flashptx_transpose_problem;
+
+int64_t flashptx_transposed_seqlen(int64_t seqlen); /* the next multiple of 128 */
+flashptx_status flashptx_transpose_v(flashptx_context* context,
+                                     const flashptx_transpose_problem* problem, const void* v,
+                                     void* vt, void* stream);
 
 /* Memory of the context's device, for programs that have no other allocator (and for the emulator,
  * whose addresses only it can give). Copies are synchronous; addresses are 256-byte aligned. */

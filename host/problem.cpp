@@ -100,7 +100,7 @@ Status check_overlap(const TensorView& t) {
     if (d.extent <= 1) continue;
     if (d.stride < span)
       return invalid(std::string(t.name) + " " + d.name + " stride is " + text(d.stride) +
-                     " elements: rows of O would overlap, must be >= " + text(span));
+                     " elements: rows of " + t.name + " would overlap, must be >= " + text(span));
     span += d.stride * (d.extent - 1);  // check_size has shown that this fits
   }
   return {};
@@ -120,6 +120,8 @@ Status check_size(const TensorView& t, int size) {
   return {};
 }
 
+}  // namespace
+
 Status check_view(const TensorView& t, int size, bool written) {
   if (t.batch == 0 || t.seq == 0 || t.heads == 0) return {};
   if (Status s = check_stride(t, "batch", t.batch, t.strides.batch, size); !s.ok()) return s;
@@ -128,8 +130,6 @@ Status check_view(const TensorView& t, int size, bool written) {
   if (Status s = check_size(t, size); !s.ok()) return s;
   return written ? check_overlap(t) : Status{};
 }
-
-}  // namespace
 
 Strides strides_bshd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim) {
   const std::int64_t row = saturated(heads, head_dim);

@@ -41,6 +41,9 @@ struct TensorView {
   std::int64_t batch, seq, heads, dim;
   Strides strides;
 };
+// Strides and size of elements of `size` bytes; `written`: no two rows may overlap.
+Status check_view(const TensorView& t, int size, bool written);
+
 TensorView view_q(const ForwardProblem& p);
 TensorView view_k(const ForwardProblem& p);
 TensorView view_v(const ForwardProblem& p);

@@ -5,6 +5,7 @@
 // kernels have, in the same order of kinds. Next: tools/flashptx/probe_command.cpp sends and compares.
 #include "gen/catalog.h"
 #include "gen/isa/kernel.h"
+#include "gen/kernels/prepare.h"
 
 namespace flashptx {
 namespace {
@@ -49,9 +50,14 @@ void probe_header(Kernel& k, const LaunchFacts& f) {
 
 }  // namespace
 
-std::vector<std::string> auxiliary_kernels() { return {"probe"}; }
+std::vector<std::string> auxiliary_kernels() {
+  std::vector<std::string> names = {"probe"};
+  for (const PrepareConfig& c : prepare_catalog()) names.push_back(c.name());
+  return names;
+}
 
 EmittedKernel emit_auxiliary(const std::string& name) {
+  if (PrepareConfig prepare; PrepareConfig::parse(name, &prepare, nullptr)) return emit_prepare(prepare);
   if (name != "probe") throw Error("no auxiliary kernel is called " + name);
   EmittedKernel out;
   out.facts = probe_facts();

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "gen/kernels/ladder.h"
+#include "gen/kernels/prepare.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/catalog_json.h"
 #include "tools/flashptx/commands.h"
@@ -21,6 +22,10 @@ struct EmitOptions {
 };
 
 std::string produce(const EmitOptions& o) {
+  if (PrepareConfig prepare; PrepareConfig::parse(o.config.name, &prepare, nullptr)) {
+    const EmittedKernel kernel = emit_prepare(prepare);
+    return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
+  }
   const auto auxiliary = auxiliary_kernels();
   if (std::find(auxiliary.begin(), auxiliary.end(), o.config.name) != auxiliary.end()) {
     const EmittedKernel kernel = emit_auxiliary(o.config.name);

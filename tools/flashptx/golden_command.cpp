@@ -49,7 +49,7 @@ std::vector<std::string> leftovers(const std::string& folder, const std::set<std
   if (!std::filesystem::exists(folder)) return out;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    if (entry.path().extension() == ".ptx" && name.rfind("attn_", 0) == 0 && !wanted.count(name))
+    if (entry.path().extension() == ".ptx" && (name.rfind("attn_", 0) == 0 || name.rfind("prep_", 0) == 0) && !wanted.count(name))
       out.push_back(entry.path());
   }
   return out;

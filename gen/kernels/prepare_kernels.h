@@ -1,0 +1,27 @@
+// Bodies of the preparation kernels, for prepare.cpp, which names them and states their parameters.
+#pragma once
+
+#include "gen/isa/kernel.h"
+#include "gen/kernels/prepare.h"
+
+namespace flashptx::gen {
+
+// ctaid.x = tile * heads + head, ctaid.y = batch: neighbouring CTAs read neighbouring heads, which stand
+// beside each other in (batch, seq, head, dim) memory.
+void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads);
+// Address of row 0 of (batch, head) of tensor `name`, from the parameters name, name_stride_batch and
+// name_stride_head.
+void tensor_base(Kernel& k, const Reg& to, const std::string& name, const Reg& batch, const Reg& head);
+
+void emit_transpose(Kernel& k, const PrepareConfig& config);
+int transpose_threads(const PrepareConfig& config);
+
+// All the others: rows in, one or several steps, a sink.
+void emit_rows(Kernel& k, const PrepareConfig& config);
+int rows_threads(const PrepareConfig& config);
+int tile_rows(const PrepareConfig& config);  // that a CTA does; of quantize_blocks: that it holds
+int rows_to_hold(const PrepareConfig& config, std::int64_t block_rows);  // config.rows for such blocks
+void check_block_rows(const PrepareConfig& config);  // refuses a count that no CTA can hold
+int hadamard_size(int head_dim);             // the largest power of two that divides head_dim
+
+}  // namespace flashptx::gen

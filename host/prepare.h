@@ -1,0 +1,91 @@
+// FP8 operands on one device: a preparation as a caller states it -> checked -> kernels -> launches.
+//
+// Quantisation, Hadamard, RoPE and the transposition of V, alone or fused. The first call of a kind generates and
+// assembles its kernels; later ones only look them up: nothing is allocated or synchronised, so that they can be
+// captured into a CUDA graph. Next: gen/kernels/prepare.h (the kernels), host/attention.h (what they are for).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gen/kernels/prepare.h"
+#include "host/device.h"
+#include "host/problem.h"
+
+namespace flashptx {
+
+enum class ScaleKind { tensor, head, block };
+
+// x (batch, seqlen, heads, head_dim) of 16 bits -> [rope] -> [hadamard] -> y of the same shape.
+struct PrepareProblem {
+  DataType in = DataType::bf16;
+  DataType out = DataType::e4m3;     // e4m3 or e5m2: quantised; equal to `in`: not
+  std::int64_t batch = 0, seqlen = 0, heads = 0, head_dim = 0;
+  Strides x, y;                      // in elements of their types
+  ScaleKind scale_kind = ScaleKind::head;
+  std::int64_t block_rows = 0;       // block: rows that share a scale
+  float fixed_scale = 0;             // tensor: used instead of one that follows from the data; 0 = none
+  Hadamard hadamard = Hadamard::none;
+  std::uint32_t seed = 0;            // of the signs
+  Rope rope = Rope::none;
+  DataType table = DataType::f32;    // of cos and sin (positions, head_dim / 2)
+  std::int64_t position = 0;         // of row 0
+  std::int64_t table_rows = 0;       // positions that the tables have
+
+  bool quantizes() const { return out != in; }
+  bool empty() const { return batch == 0 || seqlen == 0 || heads == 0; }
+  std::int64_t scale_count() const;  // floats in `scales` (and `amax`)
+};
+Status check_prepare(const PrepareProblem& p);
+
+struct PreparePointers {
+  std::uint64_t x = 0, y = 0;
+  std::uint64_t scales = 0;  // written; fp32 (batch, heads, ceil(seqlen / block_rows)), (batch, heads) or 1
+  std::uint64_t amax = 0;    // written; of tensor and head without fixed_scale: as many floats as scales
+  std::uint64_t cos = 0, sin = 0;
+};
+
+// V (batch, seqlen, heads, head_dim) of 8 bits -> (batch, heads, head_dim, transposed_seqlen(seqlen)).
+struct TransposeProblem {
+  DataType dtype = DataType::e4m3;
+  std::int64_t batch = 0, seqlen = 0, heads = 0, head_dim = 0;
+  Strides v;
+  bool empty() const { return batch == 0 || seqlen == 0 || heads == 0; }
+};
+std::int64_t transposed_seqlen(std::int64_t seqlen);
+Status check_transpose(const TransposeProblem& p);
+
+struct PrepareArguments;
+
+class Prepare {
+ public:
+  explicit Prepare(Device& device) : device_(device) {}
+  ~Prepare();
+  Prepare(const Prepare&) = delete;
+  Prepare& operator=(const Prepare&) = delete;
+
+  // Enqueue on `stream`. Thread-safe.
+  Status run(const PrepareProblem& problem, const PreparePointers& at, Stream stream);
+  Status transpose_v(const TransposeProblem& problem, std::uint64_t v, std::uint64_t vt, Stream stream);
+
+  // The kernels that run() launches, in order. With `block_rows` that none holds, the largest.
+  static std::vector<PrepareConfig> kernels_of(const PrepareProblem& problem);
+
+ private:
+  struct Entry {
+    LaunchFacts facts;
+    LoadedKernel* loaded = nullptr;
+    int rows = 0;                // of x that a CTA does
+    std::vector<std::size_t> offsets;  // of its parameters in PrepareArguments
+  };
+  Status entry_for(const PrepareConfig& config, Entry** out);
+  Status launch(const Entry& e, PrepareArguments& arguments, std::int64_t tiles, std::int64_t batch, Stream stream);
+
+  Device& device_;
+  std::mutex mutex_;  // guards entries_
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace flashptx
