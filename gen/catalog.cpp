@@ -6,6 +6,7 @@
 
 #include "gen/isa/error.h"
 #include "gen/kernels/attention_forward.h"
+#include "gen/kernels/attention_symmetric.h"
 
 namespace flashptx {
 
@@ -32,7 +33,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_trace]
+// attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype) + "_d" + n(problem.head_dim);
@@ -48,6 +49,7 @@ std::string KernelConfig::name() const {
   if (plan.dynamic_tiles) s += "_dyn";
   if (plan.o_own_buffer) s += "_ob";
   if (plan.pin_exp) s += "_pin";
+  if (plan.symmetric) s += "_sym";
   if (plan.trace) s += "_trace";
   return s;
 }
@@ -134,6 +136,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.dynamic_tiles = r.take("_dyn");
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.pin_exp = r.take("_pin");
+  c.plan.symmetric = r.take("_sym");
   c.plan.trace = r.take("_trace");
   if (r.at != name.size()) r.fail("the end");
   if (!r.error.empty()) {
@@ -144,7 +147,9 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   return true;
 }
 
-EmittedKernel emit(const KernelConfig& config) { return gen::emit_attention_forward(config); }
+EmittedKernel emit(const KernelConfig& config) {
+  return config.plan.symmetric ? gen::emit_attention_symmetric(config) : gen::emit_attention_forward(config);
+}
 
 // Shapes by head dimension; the figures are TFLOP/s of bf16 at 16k / 4k / 1k keys on an H200, interleaved, from tuning
 // runs with different clocks: compare inside a line only. tools/bench/results/ has the runs beside the peers.

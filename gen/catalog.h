@@ -52,6 +52,7 @@ struct Plan {
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
+  bool symmetric = false;            // no producer warp: every warpgroup computes, thread 0 loads as well
   bool trace = false;                // every step leaves a mark with the clock (gen/trace_events.h)
 
   void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off

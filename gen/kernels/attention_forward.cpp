@@ -7,17 +7,11 @@
 
 #include <algorithm>
 
+#include "gen/kernels/forward_parts.h"
 #include "gen/schedule/schedule.h"
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
-namespace {
-
-// Marks of the steady loop, for the budget in the header.
-struct Budget {
-  std::size_t from = 0, to = 0;
-  std::vector<StepCost> steps = {};
-};
 
 void emit_barrier_init(ForwardContext& f) {
   Kernel& k = f.k;
@@ -44,7 +38,7 @@ void emit_barrier_init(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
     }
     if (f.guarded()) k.st_shared_u32(address(f.base, m.redo_mask), 0);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2 && !plan.symmetric; ++i) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps);
     }
@@ -161,6 +155,8 @@ void emit_warpgroup_range(ForwardContext& f) {
   });
 }
 
+namespace {
+
 void emit_token(ForwardContext& f, bool wait) {
   Kernel& k = f.k;
   if (!f.config.plan.ping_pong || f.warpgroups() == 1) return;
@@ -210,6 +206,8 @@ void emit_skip_blocks(ForwardContext& f) {
     });
   });
 }
+
+}  // namespace
 
 void emit_step(ForwardContext& f, const PlannedStep& step) {
   Kernel& k = f.k;
@@ -269,10 +267,14 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
   }
 }
 
+namespace {
+
 StepCost step_cost(const Kernel& k, const PlannedStep& s, std::size_t from) {
   InstrCounts n = k.counts(from, k.mark());
   return {s.what, s.lag, n.wgmma, static_cast<int>(n.wgmma_cycles), n.ex2, n.fma, n.alu, n.cvt, n.issue_slots()};
 }
+
+}  // namespace
 
 // K's barrier is waited for before the token is taken: a warpgroup that waits for data must not hold up the others.
 std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
@@ -290,6 +292,8 @@ std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep
   }
   return costs;
 }
+
+namespace {
 
 // With two Q buffers and O staged on the tile's own slice, the slice is handed back one trip into the next tile:
 // by then its store has been read, and no warp stands waiting for it.
@@ -328,6 +332,8 @@ void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
   emit_warpgroup_range(f);
 }
 
+}  // namespace
+
 void emit_wait_q(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -340,10 +346,14 @@ void emit_wait_q(ForwardContext& f) {
   });
 }
 
+namespace {
+
 void emit_first_qk(ForwardContext& f) {
   emit_step(f, {Do::qk, 0, -1, false});
   emit_qk(f);
 }
+
+}  // namespace
 
 std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initializer_list<Do> dropped) {
   for (Do what : dropped)
@@ -352,12 +362,12 @@ std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initialize
   return steps;
 }
 
+namespace {
+
 struct ConsumerState {
   Reg exists;  // the slot read last holds a tile
   std::string tile_start, tile_issued, end;
 };
-
-constexpr int kTripMarks = 11;  // every step of a trip, waits for K and V included
 
 // Trips 0 .. blocks-1, from a first Q K^T already issued to the last P V's issue (or end).
 Budget emit_blocks(ForwardContext& f, const Derived& trips) {
@@ -531,6 +541,8 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   return budget;
 }
 
+}  // namespace
+
 void emit_params(Kernel& k, const KernelConfig& c) {
   k.param_tensor_map("q_map", "(batch, heads_q, seqlen_q, head_dim)");
   k.param_tensor_map("k_map", "(batch, heads_kv, seqlen_k, head_dim)");
@@ -551,6 +563,8 @@ void emit_params(Kernel& k, const KernelConfig& c) {
   }
 }
 
+namespace {
+
 ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* dim, const char* rows,
                    const char* heads, int box_rows, bool written) {
   ParamFact p;
@@ -565,6 +579,8 @@ ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* d
               "), innermost stride 1, others multiples of 16 bytes";
   return p;
 }
+
+}  // namespace
 
 LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLayout& m) {
   LaunchFacts facts;
@@ -602,7 +618,7 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
         "the launch (gen/trace_events.h); 0 = none", true);
     add("trace_capacity", ParamKind::u32, "marks that one role may write; those beyond are counted");
   }
-  facts.block_threads = 128 * (1 + c.plan.warpgroups);
+  facts.block_threads = 128 * ((c.plan.symmetric ? 0 : 1) + c.plan.warpgroups);
   facts.shared_bytes = static_cast<std::uint32_t>(m.dynamic_bytes());
   facts.ptx_version = std::to_string(k.ptx_version() / 10) + "." + std::to_string(k.ptx_version() % 10);
   facts.driver_min = "525 (CUDA 12.0)";
@@ -639,7 +655,9 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
     line(what);
   }
   line("");
-  line("Roles: warp 0 of warpgroup 0 produces (" + num(facts.producer_registers) + " registers), " +
+  if (c.plan.symmetric)
+    line("Roles: none apart. " + num(c.plan.warpgroups) + " warpgroups of 64 query rows compute; thread 0 also issues the loads");
+  else line("Roles: warp 0 of warpgroup 0 produces (" + num(facts.producer_registers) + " registers), " +
        num(c.plan.warpgroups) + " consumer warpgroups of 64 query rows (" + num(facts.consumer_registers) +
        " registers), " + num(facts.entry_registers) + " at entry.");
   line("Shared memory (bytes from a 1024-aligned base):");
@@ -648,7 +666,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line("  K " + num(m.k) + ": " + num(c.plan.kv_stages) + " stages x " + num(m.k_stage_bytes) + ";  V " + num(m.v) +
        ": " + num(c.plan.kv_stages) + " stages x " + num(m.v_stage_bytes));
   if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.o_slabs * m.slab_bytes_q));
-  line("  next-tile slots " + num(m.tile_slot) + ", mbarriers " + num(m.q_full) + " to " + num(m.end));
+  line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
     line("Named barriers: 1 to " + num(c.plan.warpgroups) + ", the turn of each warpgroup.");
   line("");
@@ -668,9 +686,11 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   }
 }
 
-}  // namespace
-
 RegisterSplit register_split(const KernelConfig& c) {
+  if (c.plan.symmetric) {
+    const int registers = c.plan.warpgroups <= 2 ? 255 : c.plan.warpgroups == 3 ? 168 : 128;
+    return {0, registers, registers};
+  }
   // Entry count = 65536 / threads rounded down to 8; the sum over warpgroups must fit what was launched.
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 248};
@@ -703,6 +723,9 @@ std::string check_forward(const KernelConfig& c) {
     return at("guard_blocks", plan.guard_blocks, "must be in [1, 1000]");
   if (plan.lazy_threshold_log2 < 0 || plan.lazy_threshold_log2 > 12)
     return at("lazy_threshold_log2", plan.lazy_threshold_log2, "must be in [0, 12] (f16 P ends at 2^16)");
+  if (plan.symmetric && (plan.ping_pong || plan.dynamic_tiles || plan.o_own_buffer || plan.q_stages != 1 ||
+                         plan.softmax == Softmax::guarded))
+    return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
   const Schedule* s = plan.table();
   if (!s) return "schedule \"" + plan.schedule + "\" is not built in; one of your own needs its table (--schedule FILE)";
   if (s->name != plan.schedule) return "schedule \"" + plan.schedule + "\" has the table of \"" + s->name + "\"";

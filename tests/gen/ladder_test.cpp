@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/support.h"
+#include "tools/flashptx/ladder_print.h"
 #include "tools/flashptx/ladder_run.h"
 #include "tools/reference/error.h"
 
@@ -75,6 +76,88 @@ TEST_SUITE("gen/ladder") {
       CHECK(a.spill_bytes <= (c.rung == Rung::fa2 ? 256 : 0));
       CHECK(a.log.find("warning") == std::string::npos);
     }
+  }
+
+  TEST_CASE("the kernels from wgmma on assemble without a remark, and their names parse back") {
+    std::vector<LadderRung> rungs = ladder_rungs({});
+    for (const LadderRung& r : ablation_rungs()) rungs.push_back(r);
+    for (const LadderRung& r : rungs) {
+      if (!r.kernel) continue;
+      CAPTURE(r.kernel->name());
+      KernelConfig back;
+      std::string error;
+      CHECK(KernelConfig::parse(r.kernel->name(), &back, &error));
+      CHECK(back.name() == r.kernel->name());
+      CHECK(emit(back).text == emit(*r.kernel).text);
+      if (test::ptxas().empty()) continue;
+      const test::Assembled a = test::assemble(emit(back).text);
+      CHECK(a.ok);
+      CHECK(a.spill_bytes == 0);
+      CHECK(a.log.find("warning") == std::string::npos);
+      CHECK(a.log.find("C75") == std::string::npos);
+    }
+  }
+
+  TEST_CASE("from one rung to the next one decision differs") {
+    std::vector<std::string> names;
+    for (const LadderRung& r : ladder_rungs({}))
+      if (r.group == RungGroup::hopper) names.push_back(r.kernel->name());
+    const std::string all = "attn_fwd_bf16_d128_full__q128_kv128_s2__";
+    CHECK(names == std::vector<std::string>{all + "serial_plain_sym", all + "serial_plain",
+                                            all + "serial_pp_plain", all + "overlap_pp_plain"});
+  }
+
+  TEST_CASE("without a producer: every schedule equals float64, several tiles a CTA, ragged, causal, no keys") {
+    for (const char* schedule : {"serial", "overlap", "trailing"})
+      for (const reference::Problem& p :
+           {problem(128, Mask::full, 150, 300, 2, 1), problem(128, Mask::causal, 200, 330, 1, 1),
+            problem(64, Mask::causal, 260, 70, 1, 1, DataType::f16), problem(64, Mask::full, 3, 0, 1, 1)}) {
+        KernelConfig c;
+        c.problem.dtype = p.dtype, c.problem.mask = p.mask;
+        c.problem.head_dim = c.problem.head_dim_v = p.head_dim;
+        c.plan.tile_kv = 64, c.plan.schedule = schedule, c.plan.softmax = Softmax::plain;
+        c.plan.ping_pong = false, c.plan.symmetric = true;
+        CAPTURE(c.name());
+        std::unique_ptr<Device> device;
+        EmulatorOptions options;
+        options.seed = 9, options.adversary_level = 2, options.multiprocessors = 1;
+        REQUIRE(open_emulator(options, &device).ok());
+        const reference::Tensors t =
+            reference::make_tensors(p, reference::Layout::bshd, reference::Inputs::random, 17);
+        LadderResult r;
+        const Status s = run_kernel(*device, c, t, 0, &r);
+        REQUIRE_MESSAGE(s.ok(), s.message);
+        CHECK(compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse)
+                  .first_failure == "");
+      }
+  }
+
+  TEST_CASE("a symmetric kernel refuses what needs a producer") {
+    KernelConfig c;
+    c.plan.symmetric = true;
+    CHECK_THROWS(emit(c));  // ping_pong is on
+    c.plan.ping_pong = false;
+    CHECK_NOTHROW(emit(c));
+    c.plan.dynamic_tiles = true;
+    CHECK_THROWS(emit(c));
+    c.plan.dynamic_tiles = false, c.plan.softmax = Softmax::guarded;
+    CHECK_THROWS(emit(c));
+  }
+
+  TEST_CASE("CSV, JSON and chart name every rung, and the chart bears the published figures") {
+    std::vector<LadderRow> rows;
+    for (const LadderRung& r : ladder_rungs({})) {
+      LadderRow row;
+      row.rung = r, row.milliseconds = 2, row.teraflops = 500;
+      rows.push_back(row);
+    }
+    const std::string csv = ladder_csv(rows), json = ladder_json(rows, "a card"), svg = ladder_svg(rows, "a card");
+    for (const LadderRow& r : rows) {
+      CHECK(csv.find("\n" + r.rung.key + ",") != std::string::npos);
+      CHECK(json.find("\"" + r.rung.key + "\"") != std::string::npos);
+      CHECK(svg.find(">" + r.rung.name + "<") != std::string::npos);
+    }
+    CHECK(svg.find("640 to 660") != std::string::npos);
   }
 
   TEST_CASE("FA-2 equals float64: ragged ends, grouped heads, causal, no keys") {

@@ -39,7 +39,7 @@ Status marks_of(const KernelConfig& c, int seqlen, int heads, std::uint32_t capa
   options.seed = seed, options.adversary_level = seed ? 2 : 0, options.multiprocessors = 2;
   std::unique_ptr<Device> device;
   if (Status s = open_emulator(options, &device); !s.ok()) return s;
-  double unused = 0;
+  TraceCost unused;
   return run_trace(*device, c, shape(c, seqlen, heads), capacity, out, &unused);
 }
 
@@ -132,6 +132,39 @@ TEST_SUITE("tools/trace") {
       for (const auto& role : c.roles) CHECK(role.size() <= 40);
   }
 
+  TEST_CASE("a symmetric kernel: thread 0's loads are marks of warpgroup 0, and each load is seen later") {
+    KernelConfig c = small("overlap", Mask::full, Softmax::plain);
+    c.plan.symmetric = true, c.plan.ping_pong = false, c.plan.q_stages = 1;
+    for (std::uint64_t seed : {0u, 5u}) {
+      Trace t;
+      Status s = marks_of(c, 320, 2, 4096, seed, &t);
+      REQUIRE_MESSAGE(s.ok(), s.message);
+      CHECK(t.lost == 0);
+      for (const CtaTrace& cta : t.ctas) {
+        REQUIRE(cta.roles.size() == 3);
+        CHECK(cta.roles[0].empty());
+        CHECK(events_at(cta.roles[1], 2) == std::string("k_empty_wait k_load v_empty_wait v_load k_full_wait qk v_full_wait "
+                                                        "pv wait_qk mask_max exp_sum wait_pv rescale_o pack_p"));
+        CHECK(events_at(cta.roles[2], 2).find("k_load") == std::string::npos);
+        CHECK(cta.loads.size() == 2 * 5 * 5);  // K and V, five blocks, five of ten tiles
+        for (const Flight& f : cta.loads) CHECK(f.stop > f.start);
+      }
+    }
+  }
+
+  TEST_CASE("loads of the producer end when the block is first seen") {
+    Trace t;
+    Status s = marks_of(small("overlap", Mask::full, Softmax::plain), 320, 2, 2048, 0, &t);
+    REQUIRE_MESSAGE(s.ok(), s.message);
+    for (const CtaTrace& cta : t.ctas)
+      for (bool v : {false, true}) {
+        std::uint32_t next = 0;
+        for (const Flight& f : cta.loads)
+          if (f.pv == v) CHECK(f.position == next++), CHECK(f.stop > f.start);
+        CHECK(next >= 15);
+      }
+  }
+
   TEST_CASE("broken marks are refused with the role") {
     Trace t;
     t.config = small("overlap", Mask::full, Softmax::plain);
@@ -197,11 +230,11 @@ TEST_SUITE("tools/trace") {
 
   TEST_CASE("picture, CSV and summary say whether they were measured") {
     Trace t = model_trace(small("serial", Mask::full, Softmax::lazy), 6);
-    CHECK(trace_svg(t, 3).find("MODELLED") != std::string::npos);
+    CHECK(trace_svg(t, t, 3).find("MODELLED") != std::string::npos);
     CHECK(trace_text(t, summarise(t), nullptr).find("MODELLED, not measured") == 0);
     CHECK(trace_csv(t).find("\nmodel,0,0,producer,k_empty_wait,0,") != std::string::npos);
     t.modelled = false, t.device = "a card";
-    CHECK(trace_svg(t, 3).find("MODELLED") == std::string::npos);
-    CHECK(trace_svg(t, 3).find("measured on a card") != std::string::npos);
+    CHECK(trace_svg(t, t, 3).find("MODELLED") == std::string::npos);
+    CHECK(trace_svg(t, t, 3).find("measured on a card") != std::string::npos);
   }
 }

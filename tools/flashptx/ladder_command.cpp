@@ -1,17 +1,18 @@
-// `flashptx ladder`: the earlier rungs, checked on a small problem and timed on the one asked for,
-// beside what was published. Next: ladder_run.h.
-#include <cmath>
-#include <cstdio>
+// `flashptx ladder`: every rung from standard attention to this repository's kernel, checked on a small problem and
+// timed on the one asked for, beside what was published. Next: ladder_rungs.cpp for the list.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
+#include "tools/flashptx/ladder_print.h"
 #include "tools/flashptx/ladder_run.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/statistics.h"
-#include "tools/flashptx/svg.h"
+#include "tools/flashptx/trace_files.h"
+#include "tools/flashptx/trace_run.h"
 #include "tools/reference/error.h"
 #include "tools/reference/numeric.h"
 
@@ -19,63 +20,68 @@ namespace flashptx {
 namespace {
 
 struct LadderOptions {
-  std::string device = "auto", dtype = "bf16", csv, svg;
+  std::string device = "auto", dtype = "bf16", csv, json, svg, timelines;
+  std::vector<std::string> only;
   int seqlen = 16384, tokens = 16384, hidden = 2048, head_dim = 128, repeats = 20;
-  bool causal = false;
+  bool causal = false, ablation = false;
 };
 
-struct Row {
-  std::string name, published;
-  Rung rung;
-  double teraflops = 0, milliseconds = 0, relative_spread = 0, error = 0, plain_error = 0;
-  std::string failure;
-};
-
-std::vector<Row> rungs() {
-  return {{"standard attention, 3 kernels", "-", Rung::unfused_scores, 0, 0, 0, 0, 0, ""},
-          {"FlashAttention-1", "about 25 % of peak", Rung::fa1, 0, 0, 0, 0, 0, ""},
-          {"FlashAttention-2", "350 TFLOP/s, about 35 % of peak", Rung::fa2, 0, 0, 0, 0, 0, ""}};
-}
-
-reference::Problem shape_of(const LadderOptions& o, int batch, int seqlen, int heads) {
-  reference::Problem p;
-  if (!reference::parse_data_type(o.dtype, &p.dtype) ||
-      (p.dtype != DataType::bf16 && p.dtype != DataType::f16))
+LadderShape shape_of(const LadderOptions& o) {
+  LadderShape s;
+  if (!reference::parse_data_type(o.dtype, &s.dtype) || (s.dtype != DataType::bf16 && s.dtype != DataType::f16))
     leave(exit_usage, "--dtype: bf16 or f16");
   if (o.head_dim != 64 && o.head_dim != 128) leave(exit_usage, "--head-dim: 64 or 128");
-  p.batch = batch, p.heads_q = p.heads_kv = heads, p.seqlen_q = p.seqlen_k = seqlen;
-  p.head_dim = p.head_dim_v = o.head_dim;
-  p.mask = o.causal ? Mask::causal : Mask::full;
-  p.scale = 1.0f / std::sqrt(static_cast<float>(o.head_dim));
-  return p;
+  s.head_dim = o.head_dim, s.mask = o.causal ? Mask::causal : Mask::full;
+  s.batch = std::max(1, o.tokens / o.seqlen), s.seqlen = o.seqlen, s.heads = o.hidden / o.head_dim;
+  return s;
+}
+
+std::vector<LadderRow> rows_of(const LadderOptions& o) {
+  std::vector<LadderRow> rows;
+  auto add = [&](const LadderRung& rung, const LadderShape& shape) {
+    if (!o.only.empty() && std::find(o.only.begin(), o.only.end(), rung.key) == o.only.end()) return;
+    LadderRow r;
+    r.rung = rung, r.shape = shape;
+    rows.push_back(r);
+  };
+  for (const LadderRung& r : ladder_rungs(shape_of(o))) add(r, shape_of(o));
+  if (o.ablation)
+    for (const LadderRung& r : ablation_rungs()) add(r, ablation_shape());
+  if (rows.empty()) leave(exit_usage, "--only: no such rung");
+  return rows;
+}
+
+Status run(Device& device, const LadderRung& rung, const reference::Tensors& t, int repeats, LadderResult* r) {
+  return rung.kernel ? run_kernel(device, *rung.kernel, t, repeats, r)
+                     : run_rung(device, *rung.mma_sync, t, repeats, r);
+}
+
+reference::Tensors tensors_of(const LadderShape& shape, std::uint64_t seed) {
+  return reference::make_tensors(problem_of(shape), reference::Layout::bshd, reference::Inputs::random, seed);
 }
 
 // On a problem that the host can follow in float64.
-void check(Device& device, const LadderOptions& o, Row* row) {
-  const reference::Tensors t = reference::make_tensors(
-      shape_of(o, 1, 200, 2), reference::Layout::bshd, reference::Inputs::random, 5);
+void check(Device& device, LadderRow* row) {
+  LadderShape small = row->shape;
+  small.batch = 1, small.seqlen = 600, small.heads = 2;
+  if (device.info().is_emulator) small.seqlen = 200;
+  const reference::Tensors t = tensors_of(small, 5);
   LadderResult r;
-  if (const Status s = run_rung(device, row->rung, t, 0, &r); !s.ok()) {
+  if (const Status s = run(device, row->rung, t, 0, &r); !s.ok()) {
     row->failure = s.message;
     return;
   }
   const reference::Error e =
       compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse);
-  row->error = e.max;
-  row->plain_error = e.plain_max;
-  // Standard attention rounds S to 16 bits, which the rule does not foresee: four times the
-  // allowance.
-  if (row->rung != Rung::unfused_scores) row->failure = e.first_failure;
+  row->error = e.max, row->plain_error = e.plain_max;
+  // Standard attention rounds S to 16 bits, which the rule does not foresee: four times the allowance.
+  if (row->rung.mma_sync != Rung::unfused_scores) row->failure = e.first_failure;
   else if (!(e.max <= 4 * e.allowed_max)) row->failure = "off by " + std::to_string(e.max);
 }
 
-void measure(Device& device, const LadderOptions& o, Row* row) {
-  const int heads = o.hidden / o.head_dim, batch = std::max(1, o.tokens / o.seqlen);
-  const reference::Problem shape = shape_of(o, batch, o.seqlen, heads);
-  const reference::Tensors t =
-      reference::make_tensors(shape, reference::Layout::bshd, reference::Inputs::random, 6);
+void measure(Device& device, const reference::Tensors& t, int repeats, LadderRow* row) {
   LadderResult r;
-  if (const Status s = run_rung(device, row->rung, t, o.repeats, &r); !s.ok()) {
+  if (const Status s = run(device, row->rung, t, repeats, &r); !s.ok()) {
     row->failure = s.message;
     return;
   }
@@ -84,61 +90,63 @@ void measure(Device& device, const LadderOptions& o, Row* row) {
     return;
   }
   const Quartiles q = quartiles(r.milliseconds);
-  const double flop = 4.0 * batch * heads * static_cast<double>(o.seqlen) * o.seqlen * o.head_dim *
-                      (o.causal ? 0.5 : 1);
-  row->milliseconds = q.median;
-  row->relative_spread = q.relative_spread();
+  const LadderShape& s = row->shape;
+  const double flop = 4.0 * s.batch * s.heads * static_cast<double>(s.seqlen) * s.seqlen * s.head_dim *
+                      (s.mask == Mask::causal ? 0.5 : 1);
+  row->milliseconds = q.median, row->relative_spread = q.relative_spread();
   row->teraflops = flop / q.median * 1e-9;
 }
 
-void print(const Row& r, bool timed) {
-  if (!r.failure.empty()) std::printf("  %-32s WRONG: %s\n", r.name.c_str(), r.failure.c_str());
-  else if (!timed)
-    std::printf("  %-32s right: error %.2e, plain 16-bit attention %.2e\n", r.name.c_str(), r.error,
-                r.plain_error);
-  else
-    std::printf("  %-32s %8.3f ms  %7.1f TFLOP/s  spread %4.1f %%   error %.1e   published: %s\n",
-                r.name.c_str(), r.milliseconds, r.teraflops, 100 * r.relative_spread, r.error,
-                r.published.c_str());
+void write(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream out(path, std::ios::binary);
+  if (!(out << text) || !out.flush()) leave(exit_usage, "cannot write " + path);
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  if (!(out << text)) leave(exit_usage, "cannot write " + path);
+// The kernels that carry marks, each as a timeline: measured on a GPU, modelled without one.
+void draw_timelines(Device& device, const LadderOptions& o, const std::vector<LadderRow>& rows) {
+  for (const LadderRow& r : rows) {
+    if (!r.rung.kernel || r.rung.group == RungGroup::ablation) continue;
+    const Trace model = model_trace(*r.rung.kernel, 12);
+    Trace trace = model;
+    TraceCost cost;
+    if (!device.info().is_emulator) {
+      trace = {};
+      const Status s = run_trace(device, *r.rung.kernel, problem_of(r.shape), 4096, &trace, &cost);
+      if (!s.ok()) leave(exit_mismatch, r.rung.name + ": " + s.message);
+    }
+    write_trace_files(o.timelines + r.rung.key, trace, model, 4);
+  }
 }
 
 void run_ladder(const LadderOptions& o) {
   DeviceRequest request;
   std::unique_ptr<Device> device;
   std::string note;
-  if (!parse_device_choice(o.device, &request.choice))
-    leave(exit_usage, "--device: auto, cuda or emulator");
-  if (const Status s = open_device(request, &device, &note); !s.ok())
-    leave(exit_no_device, s.message);
+  std::vector<LadderRow> rows = rows_of(o);
+  if (!parse_device_choice(o.device, &request.choice)) leave(exit_usage, "--device: auto, cuda or emulator");
+  if (const Status s = open_device(request, &device, &note); !s.ok()) leave(exit_no_device, s.message);
   if (!note.empty()) std::cerr << note << "\n";
   const bool timed = !device->info().is_emulator;
-  std::printf("%s\n%s, head_dim %d, %s, seqlen %d, %d tokens, hidden size %d%s\n",
-              describe(device->info()).c_str(), o.dtype.c_str(), o.head_dim,
-              o.causal ? "causal" : "full", o.seqlen, o.tokens, o.hidden,
-              timed ? "" : " (not timed: timing needs a GPU)");
-  std::vector<Row> rows = rungs();
+  std::cout << describe(device->info()) << "\n" << (timed ? "" : "not timed: timing needs a GPU\n");
   bool right = true;
-  svg::BarChart chart;
-  chart.title = "The ladder before wgmma";
-  chart.subtitle = describe(device->info());
-  chart.unit = "TFLOP/s";
-  std::string csv = "rung,milliseconds,teraflops,relative_spread,max_error\n";
-  for (Row& r : rows) {
-    check(*device, o, &r);
-    if (timed && r.failure.empty()) measure(*device, o, &r);
-    print(r, timed);
+  std::string shape;
+  reference::Tensors tensors;
+  for (LadderRow& r : rows) {
+    if (describe(r.shape) != shape) {
+      shape = describe(r.shape);
+      std::cout << shape << "\n";
+      if (timed) tensors = tensors_of(r.shape, 6);
+    }
+    check(*device, &r);
+    if (timed && r.failure.empty()) measure(*device, tensors, o.repeats, &r);
+    std::cout << ladder_line(r, timed) << std::flush;
     right = right && r.failure.empty();
-    chart.bars.push_back({r.name, r.teraflops, 0, "", static_cast<int>(chart.bars.size())});
-    csv += r.name + "," + std::to_string(r.milliseconds) + "," + std::to_string(r.teraflops) + "," +
-           std::to_string(r.relative_spread) + "," + std::to_string(r.error) + "\n";
   }
-  if (!o.csv.empty()) write(o.csv, csv);
-  if (!o.svg.empty() && timed) write(o.svg, svg::draw(chart));
+  write(o.csv, ladder_csv(rows));
+  write(o.json, ladder_json(rows, describe(device->info())));
+  if (timed) write(o.svg, ladder_svg(rows, device->info().name));
+  if (!o.timelines.empty()) draw_timelines(*device, o, rows);
   if (!right) leave(exit_mismatch, "a rung did not give the right result");
 }
 
@@ -147,24 +155,22 @@ void run_ladder(const LadderOptions& o) {
 void add_ladder(Command& app) {
   auto o = std::make_shared<LadderOptions>();
   Command* c = app.add_subcommand(
-      "ladder", "Standard attention, FlashAttention-1 and -2 on this card, checked and timed");
+      "ladder", "From standard attention to FlashPTX, one technique at a time: checked, timed, drawn");
   c->add_option("--device", o->device, "auto, cuda or emulator")->capture_default_str();
   c->add_option("--dtype", o->dtype, "bf16 or f16")->capture_default_str();
   c->add_option("--head-dim", o->head_dim, "64 or 128")->capture_default_str();
-  c->add_option("--seqlen", o->seqlen, "Queries and keys")
-      ->capture_default_str()
-      ->check(range(1, 1 << 20));
-  c->add_option("--tokens", o->tokens, "batch = tokens / seqlen")
-      ->capture_default_str()
-      ->check(range(1, 1 << 24));
-  c->add_option("--hidden", o->hidden, "heads = hidden / head-dim")
-      ->capture_default_str()
-      ->check(range(128, 1 << 16));
-  c->add_option("--repeats", o->repeats, "Timed launches")
-      ->capture_default_str()
-      ->check(range(3, 1000));
+  c->add_option("--seqlen", o->seqlen, "Queries and keys")->capture_default_str()->check(range(1, 1 << 20));
+  c->add_option("--tokens", o->tokens, "batch = tokens / seqlen")->capture_default_str()->check(range(1, 1 << 24));
+  c->add_option("--hidden", o->hidden, "heads = hidden / head-dim")->capture_default_str()->check(range(128, 1 << 16));
+  c->add_option("--repeats", o->repeats, "Timed launches")->capture_default_str()->check(range(3, 1000));
+  c->add_option("--only", o->only, "These rungs only, by the names in the CSV");
+  c->add_flag("--ablation", o->ablation,
+              "Also each technique taken away, in f16 at the shape of the FlashAttention-3 paper's table 2");
   c->add_option("--csv", o->csv, "Write CSV to this file");
+  c->add_option("--json", o->json, "Write JSON to this file");
   c->add_option("--svg", o->svg, "Write a bar chart to this file (with a GPU)");
+  c->add_option("--timelines", o->timelines,
+                "Write PREFIX<rung>.svg, .json and .csv: timelines of the rungs that have marks");
   c->add_flag("--causal", o->causal, "Causal mask");
   c->callback([o] { run_ladder(*o); });
 }

@@ -94,10 +94,14 @@ struct Bar {
   double reference = 0;  // a tick across the bar: a ceiling, a published figure; 0: none
   std::string text;      // beside the bar; empty: the value
   int colour = 0;
+  double reference_to = 0;  // above `reference`: a range, drawn as a band
+  bool heading = false;     // no bar: a line of text between bars
 };
 struct BarChart {
   std::string title, subtitle, unit, reference_name;
   std::vector<Bar> bars;
+  double ceiling = 0;  // a vertical line through all bars; 0: none
+  std::string ceiling_name;
   double width = 860;
 };
 std::string draw(const BarChart& chart);

@@ -111,8 +111,8 @@ std::string draw(const BarChart& chart) {
   double top = heading(c, chart.title, chart.subtitle);
   double label_width = 40, most = 0;
   for (const Bar& b : chart.bars) {
-    label_width = std::max(label_width, text_width(b.label, 12.5));
-    most = std::max({most, b.value, b.reference});
+    if (!b.heading) label_width = std::max(label_width, text_width(b.label, 12.5));
+    most = std::max({most, b.value, b.reference, b.reference_to, chart.ceiling});
   }
   const double left = 24 + label_width + 12, right = chart.width - 150;
   const std::vector<double> at = ticks(0, most > 0 ? most : 1, 5);
@@ -130,13 +130,24 @@ std::string draw(const BarChart& chart) {
   for (std::size_t i = 0; i < chart.bars.size(); ++i) {
     const Bar& b = chart.bars[i];
     const double y = top + row * static_cast<double>(i);
+    if (b.heading) {
+      c.text(24, y + 17, b.label, {.size = 13, .bold = true});
+      continue;
+    }
     c.text(left - 8, y + 16, b.label, {.size = 12.5, .anchor = Anchor::end});
     const std::string text = b.text.empty() ? short_number(b.value) : b.text;
     c.tip_rect(left, y + 4, std::max(1.0, x(b.value) - left), row - 8, colour(b.colour),
                b.label + ": " + text);
-    if (b.reference > 0) c.line(x(b.reference), y + 1, x(b.reference), y + row - 1, ink, 2.5);
-    c.text(std::max(x(b.value), b.reference > 0 ? x(b.reference) : 0) + 8, y + 16, text,
+    const double last = std::max({b.value, b.reference, b.reference_to});
+    if (b.reference_to > b.reference)
+      c.rect(x(b.reference), y + 2, x(b.reference_to) - x(b.reference), row - 4, "#6b7280", ink, 0, 0.55);
+    else if (b.reference > 0) c.line(x(b.reference), y + 1, x(b.reference), y + row - 1, ink, 2.5);
+    c.text(x(last) + 8, y + 16, text,
            {.size = 12.5});
+  }
+  if (chart.ceiling > 0) {
+    c.line(x(chart.ceiling), top, x(chart.ceiling), bottom, "#4a5058", 1.2, "5 4");
+    c.text(x(chart.ceiling), top - 6, chart.ceiling_name, {.size = 12.5, .anchor = Anchor::middle});
   }
   c.line(left, top, left, bottom, ink, 1.2);
   c.text((left + right) / 2, bottom + 36, chart.unit, {.size = 13, .anchor = Anchor::middle});

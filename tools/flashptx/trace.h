@@ -35,6 +35,7 @@ struct CtaTrace {
   std::vector<std::vector<TraceSpan>> roles;  // producer, then the warpgroups
   std::vector<Flight> in_flight;
   std::vector<Flight> tensor;  // busy with one product after the other, in order of issue
+  std::vector<Flight> loads;   // TMA loads: warpgroup is the stage, pv: V; from issue until a warpgroup has seen it
 };
 
 struct Trace {
@@ -53,7 +54,7 @@ int product_clocks(const KernelConfig& config, bool pv);
 // Buffer of gen/trace_events.h to a Trace; "" or what is wrong with the marks.
 std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t capacity,
                        Trace* trace);
-// Fills in_flight and tensor from the roles' spans.
+// Fills in_flight, tensor and loads from the roles' spans.
 void find_products(const KernelConfig& config, CtaTrace* cta);
 
 // `blocks` trips of one tile. Rates and latencies: trace_model.cpp.
@@ -75,6 +76,7 @@ std::string trace_text(const Trace& trace, const TraceSummary& summary,
                        const TraceSummary* planned);
 std::string trace_csv(const Trace& trace);
 std::string trace_chrome_json(const Trace& trace);
-std::string trace_svg(const Trace& trace, int trips);
+// The schedule's table, the modelled timeline, and below it what was measured (if `trace` is).
+std::string trace_svg(const Trace& trace, const Trace& model, int trips);
 
 }  // namespace flashptx

@@ -4,7 +4,6 @@
 // model, and says so; on the emulator the marks are run and checked as well, but its clock counts
 // instructions. Next: trace.h.
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -24,15 +23,8 @@ struct TraceOptions {
   std::int64_t capacity = 4096;
   int trips = 4;
   bool model = false;
-  std::string output = "trace";
+  std::string output = "trace", table;
 };
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
-    leave(exit_usage, "cannot write " + path);
-  std::cout << "written        " << path << "\n";
-}
 
 reference::Problem shape_of(const TraceOptions& o, const KernelConfig& c, bool emulator) {
   reference::Problem p;
@@ -66,9 +58,9 @@ void run_trace_command(const TraceOptions& o) {
   if (device != nullptr) {
     const bool emulator = device->info().is_emulator;
     Trace measured;
-    double percent = 0;
+    TraceCost cost;
     const Status s =
-        run_trace(*device, config, shape_of(o, config, emulator), static_cast<std::uint32_t>(o.capacity), &measured, &percent);
+        run_trace(*device, config, shape_of(o, config, emulator), static_cast<std::uint32_t>(o.capacity), &measured, &cost);
     if (!s.ok())
       leave(s.code == StatusCode::invalid_argument || s.code == StatusCode::unsupported
                 ? exit_usage
@@ -82,15 +74,14 @@ void run_trace_command(const TraceOptions& o) {
                 << measured.lost
                 << " lost; its clock counts instructions: the timeline is modelled\n";
     else
-      std::printf("marks cost     %.1f %% of the kernel's time\n", percent),
+      std::printf("marks cost     %.1f %% of the kernel's time\n", cost.slow_down_percent()),
           trace = std::move(measured);
+    if (!emulator && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), planned, cost);
     std::fflush(stdout);
   }
   const TraceSummary summary = summarise(trace);
   std::cout << trace_text(trace, summary, trace.modelled ? nullptr : &planned);
-  write_file(o.output + ".svg", trace_svg(trace, o.trips));
-  write_file(o.output + ".json", trace_chrome_json(trace));
-  write_file(o.output + ".csv", trace_csv(trace));
+  write_trace_files(o.output, trace, model, o.trips);
 }
 
 }  // namespace
@@ -111,6 +102,7 @@ void add_trace(Command& app) {
   c->add_option("--trips", o.trips, "Trips in the picture")
       ->capture_default_str()
       ->check(range(1, 64));
+  c->add_option("--table", o.table, "Append measured against modelled clocks to this CSV (with a GPU)");
   c->add_flag("--model", o.model, "The timing model even where there is a GPU");
   c->add_option("-o,--output", o.output,
                 "Writes OUTPUT.svg, OUTPUT.json (Perfetto, chrome://tracing) and OUTPUT.csv")

@@ -1,6 +1,7 @@
 // Marks to spans, spans to products in flight. Next: gen/trace_events.h, trace.h.
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "tools/flashptx/trace.h"
 
@@ -78,8 +79,10 @@ std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t ca
       if (w.header.slots_asked > capacity) trace->lost += w.header.slots_asked - capacity;
       trace->marks += w.marks.size();
     }
-    if (writers[0].header.end_ns == 0) continue;  // a grid of one CTA
-    const TraceHeader& h = writers[0].header;
+    // A symmetric kernel has no producer: thread 0 of the first warpgroup is its first writer.
+    const int first = trace->config.plan.symmetric ? 1 : 0;
+    const TraceHeader& h = writers[static_cast<std::size_t>(first)].header;
+    if (h.end_ns == 0) continue;  // a grid of one CTA
     CtaTrace c;
     c.cta = cta, c.sm = static_cast<int>(h.sm);
     if (trace->ctas.empty()) {
@@ -96,7 +99,7 @@ std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t ca
       std::string bad =
           spans_of(writers[static_cast<std::size_t>(r)], h.start_clock, who, &c.roles.back());
       if (!bad.empty()) return bad;
-      if (c.roles.back().empty()) return who + " left no mark";
+      if (c.roles.back().empty() && r >= first) return who + " left no mark";
     }
     find_products(trace->config, &c);
     trace->ctas.push_back(std::move(c));
@@ -135,7 +138,51 @@ void flights_of(const std::vector<TraceSpan>& spans, int warpgroup, std::vector<
 
 }  // namespace
 
+namespace {
+
+int lag_of(const KernelConfig& config, Do what) {
+  const Schedule* s = config.plan.table();
+  for (const Step& step : s ? s->steps : std::vector<Step>{})
+    if (step.what == what) return step.lag;
+  return 0;
+}
+
+// When each block of K or V was first seen by a warpgroup: the end of the first wait for it.
+std::map<std::uint32_t, double> first_seen(const KernelConfig& config, const CtaTrace& c, bool v) {
+  std::map<std::uint32_t, double> out;
+  const auto lag = static_cast<std::uint32_t>(v ? lag_of(config, Do::pv) : 0);
+  for (std::size_t r = 1; r < c.roles.size(); ++r)
+    for (const TraceSpan& s : c.roles[r]) {
+      if (s.event != (v ? TraceEvent::v_full_wait : TraceEvent::k_full_wait)) continue;
+      const auto [at, fresh] = out.try_emplace(s.position - lag, s.stop);
+      if (!fresh) at->second = std::min(at->second, s.stop);
+    }
+  return out;
+}
+
+// A load runs from its issue until a warpgroup has seen it: later than it arrived, if nobody was waiting. The
+// n-th load of K is block n, whoever issues.
+void find_loads(const KernelConfig& config, CtaTrace* c) {
+  c->loads.clear();
+  const std::size_t issuer = c->roles[0].empty() ? 1 : 0;
+  if (c->roles.size() <= issuer) return;
+  for (bool v : {false, true}) {
+    const std::map<std::uint32_t, double> seen = first_seen(config, *c, v);
+    std::uint32_t count = 0;
+    for (const TraceSpan& s : c->roles[issuer]) {
+      if (s.event != (v ? TraceEvent::v_load : TraceEvent::k_load)) continue;
+      const std::uint32_t block = count++;
+      const auto at = seen.find(block);
+      if (at != seen.end() && at->second > s.start)
+        c->loads.push_back({static_cast<int>(block) % config.plan.kv_stages, v, block, s.start, at->second});
+    }
+  }
+}
+
+}  // namespace
+
 void find_products(const KernelConfig& config, CtaTrace* c) {
+  find_loads(config, c);
   c->in_flight.clear(), c->tensor.clear();
   for (std::size_t r = 1; r < c->roles.size(); ++r)
     flights_of(c->roles[r], static_cast<int>(r) - 1, &c->in_flight);

@@ -77,6 +77,10 @@ class Model {
     done_.resize(static_cast<std::size_t>(wgs));
     freed_k_.assign(static_cast<std::size_t>(blocks), 0), freed_v_ = freed_k_;
     k_ready_.assign(static_cast<std::size_t>(blocks), -1), v_ready_ = k_ready_;
+    if (c.plan.symmetric) {
+      for (int b = 0; b < std::min(blocks, c.plan.kv_stages); ++b) fetch(false, b);
+      for (int b = 0; b < std::min(blocks, c.plan.kv_stages - v_lag()); ++b) fetch(true, b);
+    }
     for (Unit& u : units_) program(u);
   }
 
@@ -125,10 +129,31 @@ class Model {
     }
   }
 
+  // A symmetric kernel: thread 0, and with it the first warpgroup, waits for what the trip before has freed.
+  void add_refill(Unit& u, int trip, bool v, int block) {
+    if (block < 0 || block >= blocks_) return;
+    const auto position = static_cast<std::uint32_t>(trip);
+    u.ops.push_back({v ? TraceEvent::v_empty_wait : TraceEvent::k_empty_wait, position, block, 8});
+    u.ops.push_back({v ? TraceEvent::v_load : TraceEvent::k_load, position, block, 16});
+  }
+
+  int v_lag() const {
+    for (const Step& s : config_.plan.table()->steps)
+      if (s.what == Do::free_v) return s.lag;
+    return 0;
+  }
+
   void program(Unit& u) {
     Derived d = derive(*config_.plan.table());
+    const bool loads = config_.plan.symmetric && &u == &units_.front();
     add(u, d.peeled, 0);
-    for (int trip = 1; trip < blocks_; ++trip) add(u, d.steady, trip);
+    for (int trip = 1; trip < blocks_; ++trip) {
+      if (loads) {
+        add_refill(u, trip, false, trip - 1 + config_.plan.kv_stages);
+        add_refill(u, trip, true, trip - 1 - v_lag() + config_.plan.kv_stages);
+      }
+      add(u, d.steady, trip);
+    }
     add(u, d.epilogue, blocks_);
     u.ops.push_back({TraceEvent::done, static_cast<std::uint32_t>(blocks_), 0});
     begin(u);
@@ -148,6 +173,7 @@ class Model {
   // The producer: K(0), then K(j), V(j-1) as their stages come free; a load's bytes follow the ones
   // before.
   void load() {
+    if (config_.plan.symmetric) return;
     const int wgs = config_.plan.warpgroups, stages = config_.plan.kv_stages;
     if (next_load_ >= 2 * blocks_ || now_ < producer_free_) return;
     const bool is_v = next_load_ == 2 * blocks_ - 1 || (next_load_ > 0 && next_load_ % 2 == 0);
@@ -163,15 +189,20 @@ class Model {
     }
     if (block >= stages && freed[static_cast<std::size_t>(block - stages)] < wgs) return;
     if (now_ < load_begun_ + kBarrierLatency) return;
-    const int dim = is_v ? config_.problem.head_dim_v : config_.problem.head_dim;
-    bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * 2.0 / kLoadBytesPerClock;
-    (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
+    fetch(is_v, block);
     producer_.back().stop = now_;
     producer_.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load,
                          static_cast<std::uint32_t>(block), now_,
                          producer_free_ = now_ + kIssueLoad});
     load_begun_ = -1;
     ++next_load_;
+  }
+
+  // Issues one load.
+  void fetch(bool is_v, int block) {
+    const int dim = is_v ? config_.problem.head_dim_v : config_.problem.head_dim;
+    bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * 2.0 / kLoadBytesPerClock;
+    (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
   }
 
   // When what the operation waits for is there: a time, or -1 while nobody knows.
@@ -185,6 +216,13 @@ class Model {
         return arrived(k_ready_);
       case TraceEvent::v_full_wait:
         return arrived(v_ready_);
+      case TraceEvent::k_empty_wait:
+      case TraceEvent::v_empty_wait: {
+        const auto& freed = op.event == TraceEvent::v_empty_wait ? freed_v_ : freed_k_;
+        const int before = op.block - config_.plan.kv_stages;
+        const bool free = before < 0 || freed[static_cast<std::size_t>(before)] >= config_.plan.warpgroups;
+        return free ? now_ + kBarrierLatency : -1;
+      }
       case TraceEvent::token_wait:
         return token_[w] > 0 ? std::max(units_[w].begun, token_at_) + kBarrierLatency : -1;
       case TraceEvent::wait_qk:
@@ -224,6 +262,8 @@ class Model {
       tensor_.push_back({static_cast<int>(w), pv, op.position, from, tensor_free_});
       done_[w][{pv, op.block}] = tensor_free_ + kWgmmaLatency;
     }
+    if (op.event == TraceEvent::k_load || op.event == TraceEvent::v_load)
+      fetch(op.event == TraceEvent::v_load, op.block);
     if (op.pass_token) {
       ++token_[(w + 1) % units_.size()];
       token_at_ = now_;

@@ -1,12 +1,19 @@
 // A Trace as text, CSV and Chrome's trace JSON. Next: trace_svg.cpp for the picture.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "tools/flashptx/statistics.h"
 #include "tools/flashptx/trace.h"
 
 namespace flashptx {
 namespace {
+
+// A symmetric kernel loads inside its trips.
+bool is_load(TraceEvent e) {
+  return e == TraceEvent::k_empty_wait || e == TraceEvent::k_load || e == TraceEvent::v_empty_wait ||
+         e == TraceEvent::v_load;
+}
 
 bool is_softmax(TraceEvent e) {
   return e == TraceEvent::mask_max || e == TraceEvent::exp_sum || e == TraceEvent::rescale_o ||
@@ -35,7 +42,7 @@ std::vector<Trip> steady_trips(const std::vector<TraceSpan>& spans) {
     bool steady = true, has_exp = false, has_rescale = false;
     for (std::size_t i = t.from; i < t.to; ++i) {
       const TraceEvent e = spans[i].event;
-      steady &= e < TraceEvent::tile_wait;
+      steady &= e < TraceEvent::tile_wait || is_load(e);
       has_exp |= e == TraceEvent::exp_sum, has_rescale |= e == TraceEvent::rescale_o;
     }
     if (steady && has_exp && has_rescale) all.push_back(t);
@@ -137,7 +144,7 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
        "%7.1f %% of a warpgroup's time:");
   for (int pass = 0; pass < 2; ++pass) {
     if (pass) out += "working on:\n";
-    for (int e = 1; e < static_cast<int>(TraceEvent::tile_wait); ++e)
+    for (int e = 1; e < static_cast<int>(TraceEvent::done); ++e)
       if (is_wait(static_cast<TraceEvent>(e)) == (pass == 0) && s.event_cycles[e] > 0)
         line((std::string("  ") + to_string(static_cast<TraceEvent>(e))).c_str(), s.event_cycles[e],
              planned ? planned->event_cycles[e] : 0, "%7.0f cycles");
@@ -208,6 +215,19 @@ struct ChromeWriter {
         end = std::max(end, f.stop);
       }
   }
+  // A track for each stage of a ring, since several loads are in flight at a time.
+  void loads() {
+    std::map<int, double> ends;
+    for (const Flight& f : c.loads) {
+      const int tid = 900 + (f.pv ? 50 : 0) + f.warpgroup;
+      if (ends.find(tid) == ends.end())
+        track(tid, std::string("TMA ") + (f.pv ? "V" : "K") + " stage " + std::to_string(f.warpgroup) +
+                       ": from issue until seen");
+      const double from = std::max(ends[tid], f.start);
+      slice(tid, f.pv ? "V" : "K", from, f.stop, f.position);
+      ends[tid] = std::max(from, f.stop);
+    }
+  }
   void all(bool modelled) {
     process("CTA " + std::to_string(c.cta) +
             (modelled ? " (modelled)" : " on SM " + std::to_string(c.sm)));
@@ -218,6 +238,7 @@ struct ChromeWriter {
         slice(tid, to_string(s.event), s.start, s.stop, s.position);
       if (r) products(tid + 1, warpgroup, false), products(tid + 2, warpgroup, true);
     }
+    loads();
     track(1000, modelled ? "tensor cores" : "tensor cores (from issue order and rate)");
     for (const Flight& f : c.tensor)
       slice(1000,

@@ -37,12 +37,11 @@ ForwardChoice choice_of(KernelConfig config, bool marks) {
   return choice;
 }
 
-// What marks cost: the medians of the kernel with and without, in percent; negative when they
-// cannot be told.
+// What marks cost, by turns: the clock drifts over a run.
 Status slow_down(Device& device, ForwardPlan& with, ForwardPlan& without, const ForwardPointers& at,
-                 double* percent) {
+                 TraceCost* cost) {
   std::vector<float> a, b;
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 4; ++round) {
     std::vector<float> ms;
     Status s = device.time([&] { return with.run(at, nullptr); }, 2, 10, nullptr, &ms);
     if (!s.ok()) return s;
@@ -51,14 +50,14 @@ Status slow_down(Device& device, ForwardPlan& with, ForwardPlan& without, const 
     if (!s.ok()) return s;
     b.insert(b.end(), ms.begin(), ms.end());
   }
-  *percent = 100 * (quartiles(a).median / quartiles(b).median - 1);
+  cost->with_marks_ms = quartiles(a).median, cost->without_marks_ms = quartiles(b).median;
   return {};
 }
 
 }  // namespace
 
 Status run_trace(Device& device, const KernelConfig& config, const reference::Problem& shape,
-                 std::uint32_t capacity, Trace* out, double* percent) {
+                 std::uint32_t capacity, Trace* out, TraceCost* cost) {
   const Case c = [&] {
     Case made;
     made.tensors =
@@ -80,7 +79,7 @@ Status run_trace(Device& device, const KernelConfig& config, const reference::Pr
             {device, o_bytes},    {device, lse_bytes},  {device, mark_bytes}};
   s = b.allocate(t);
   const ForwardPointers at = b.at(capacity);
-  if (s.ok() && !device.info().is_emulator) s = slow_down(device, *with, *without, at, percent);
+  if (s.ok() && !device.info().is_emulator) s = slow_down(device, *with, *without, at, cost);
   if (s.ok()) s = device.fill(at.trace, 0, mark_bytes, nullptr);
   if (s.ok()) s = with->run(at, nullptr);
   if (s.ok()) s = device.synchronize(nullptr);

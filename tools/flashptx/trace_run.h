@@ -3,13 +3,13 @@
 
 #include "host/device.h"
 #include "tools/flashptx/trace.h"
+#include "tools/flashptx/trace_files.h"
 #include "tools/reference/attention.h"
 
 namespace flashptx {
 
-// `capacity`: marks of one role. On a GPU also times the kernel with and without marks:
-// `slow_down_percent`.
+// `capacity`: marks of one role. On a GPU also times the kernel with and without marks.
 Status run_trace(Device& device, const KernelConfig& config, const reference::Problem& shape,
-                 std::uint32_t capacity, Trace* out, double* slow_down_percent);
+                 std::uint32_t capacity, Trace* out, TraceCost* cost);
 
 }  // namespace flashptx

@@ -224,7 +224,8 @@ void draw_lanes(Picture& p, const CtaTrace& c, bool modelled) {
 
 }  // namespace
 
-std::string trace_svg(const Trace& trace, int trips) {
+std::string trace_svg(const Trace& trace, const Trace& model, int trips) {
+  (void)model;
   const CtaTrace& cta = trace.ctas.front();
   const Schedule& schedule = *trace.config.plan.table();
   const double height = 74 + 24 + kCell * static_cast<double>(schedule.steps.size() + 1) + 12 + 24 +

@@ -1,0 +1,10 @@
+// The forward kernel without a producer: wgmma and TMA, but every warpgroup computes (Plan::symmetric).
+#pragma once
+
+#include "gen/catalog.h"
+
+namespace flashptx::gen {
+
+EmittedKernel emit_attention_symmetric(const KernelConfig& config);
+
+}  // namespace flashptx::gen

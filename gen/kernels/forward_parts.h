@@ -1,0 +1,37 @@
+// What the specialised and the symmetric forward kernel share: setup, the steps of a trip, parameters, header.
+//
+// All of it is defined in attention_forward.cpp, in the order in which a kernel uses it.
+// Next: attention_symmetric.cpp, the shorter of the two kernels.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "gen/catalog.h"
+#include "gen/schedule/schedule.h"
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+
+constexpr int kTripMarks = 11;  // every step of a trip, waits for K and V included
+
+// Marks of the steady loop, for the budget in the header.
+struct Budget {
+  std::size_t from = 0, to = 0;
+  std::vector<StepCost> steps = {};
+};
+
+void emit_params(Kernel& k, const KernelConfig& c);
+void emit_barrier_init(ForwardContext& f);
+void emit_consumer_setup(ForwardContext& f);
+// This warpgroup's share of the tile: its rows, its key blocks, where masking starts.
+void emit_warpgroup_range(ForwardContext& f);
+void emit_wait_q(ForwardContext& f);
+void emit_step(ForwardContext& f, const PlannedStep& step);
+std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps);
+std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initializer_list<Do> dropped);
+LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLayout& m);
+void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, const SharedLayout& m,
+                 const Schedule& schedule, const Budget& budget);
+
+}  // namespace flashptx::gen

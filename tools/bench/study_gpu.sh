@@ -1,0 +1,32 @@
+#!/bin/bash
+# The ladder and the timelines, measured: tools/bench/study_gpu.sh FLASHPTX OUTPUT_FOLDER
+# Builds nothing, needs one GPU for about two minutes. Leaves ladder.csv, .json, .svg, .txt, trace_table.csv, trace.txt
+# and timelines.tar.gz (per kernel: the picture, Perfetto's JSON, the flat marks).
+set -u
+flashptx=$(readlink -f "${1:?path of flashptx}") || exit 2
+out=${2:?output folder}
+mkdir -p "$out" && out=$(readlink -f "$out") || exit 2
+failed=0
+limited() { timeout "$@" || { echo "FAILED ($?): ${*:2}"; failed=1; }; }
+
+cd "$(mktemp -d)" || exit 2
+limited 150 "$flashptx" ladder --device cuda --ablation --csv "$out/ladder.csv" --json "$out/ladder.json" \
+  --svg "$out/ladder.svg" > "$out/ladder.txt" 2>&1
+cat "$out/ladder.txt"
+
+kernels=
+for name in $(timeout 20 "$flashptx" list | grep -o 'attn_fwd_bf16_[a-z0-9_]*' | sort -u); do
+  case "$name" in *__q128_kv128_s2_qs2__*) continue ;; esac   # the shape for short rows
+  kernels="$kernels $name"
+done
+d128=attn_fwd_bf16_d128_full__q128_kv128_s2
+kernels="$kernels ${d128}__serial_plain_sym ${d128}__serial_plain ${d128}__serial_pp_plain ${d128}__overlap_plain"
+kernels="$kernels ${d128}__overlap_plain_sym"
+for name in $(echo $kernels | tr ' ' '\n' | sort -u); do
+  limited 30 "$flashptx" trace "$name" --device cuda --table "$out/trace_table.csv" -o "$name"
+done > "$out/trace.txt" 2>&1
+grep -E '^(kernel|marks cost|cycles|FAILED)' "$out/trace.txt"
+rm -f ./*.csv.tmp
+tar czf "$out/timelines.tar.gz" ./*.svg ./*.json ./*.csv
+ls -l "$out"
+exit $failed

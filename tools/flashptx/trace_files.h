@@ -1,0 +1,25 @@
+// The files that a timeline becomes, and the table that says how far the model is from what was measured.
+// Next: trace.h.
+#pragma once
+
+#include <string>
+
+#include "tools/flashptx/trace.h"
+
+namespace flashptx {
+
+// PREFIX.svg, PREFIX.json (Chrome's trace format), PREFIX.csv; says so on stdout. Leaves with exit_usage.
+void write_trace_files(const std::string& prefix, const Trace& trace, const Trace& model, int trips);
+
+struct TraceCost {
+  double without_marks_ms = 0, with_marks_ms = 0;  // medians of the kernel
+  double slow_down_percent() const {
+    return without_marks_ms > 0 ? 100 * (with_marks_ms / without_marks_ms - 1) : 0;
+  }
+};
+
+// Appends one row: kernel, what marks cost, clocks of a steady trip measured and modelled, and each step's.
+void append_trace_row(const std::string& path, const Trace& measured, const TraceSummary& summary,
+                      const TraceSummary& model, const TraceCost& cost);
+
+}  // namespace flashptx
