@@ -23,10 +23,11 @@ d128=attn_fwd_bf16_d128_full__q128_kv128_s2
 kernels="$kernels ${d128}__serial_plain_sym ${d128}__serial_plain ${d128}__serial_pp_plain ${d128}__overlap_plain"
 kernels="$kernels ${d128}__overlap_plain_sym"
 for name in $(echo $kernels | tr ' ' '\n' | sort -u); do
-  limited 30 "$flashptx" trace "$name" --device cuda --table "$out/trace_table.csv" -o "$name"
+  limited 30 "$flashptx" trace "$name" --device cuda --batch 1 --heads 16 --seqlen 8192 --capacity 6144 \
+    --table "$out/trace_table.csv" -o "$name"
 done > "$out/trace.txt" 2>&1
 grep -E '^(kernel|marks cost|cycles|FAILED)' "$out/trace.txt"
-rm -f ./*.csv.tmp
+find . -name '*.json' ! -name '*d128_full__q192*' ! -name '*overlap_pp_plain*' -delete  # several megabytes each
 tar czf "$out/timelines.tar.gz" ./*.svg ./*.json ./*.csv
 ls -l "$out"
 exit $failed
