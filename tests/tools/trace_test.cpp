@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support.h"
+#include "tools/flashptx/trace_lanes.h"
 #include "tools/flashptx/trace_run.h"
 
 using namespace flashptx;
@@ -231,6 +232,25 @@ TEST_SUITE("tools/trace") {
     }
   }
 
+  TEST_CASE("two kernels in one picture: both named, one scale, modelled said of each") {
+    const Trace a = model_trace(small("serial", Mask::full, Softmax::lazy), 8),
+                b = model_trace(small("overlap", Mask::full, Softmax::lazy), 8);
+    const std::string svg = diff_svg(a, b, 3);
+    CHECK(svg.find("A  " + a.config.name()) != std::string::npos);
+    CHECK(svg.find("B  " + b.config.name()) != std::string::npos);
+    CHECK(svg.find("MODELLED") != svg.rfind("MODELLED"));
+    CHECK(svg.find("measured") == svg.find("not measured") + 4);
+  }
+
+  TEST_CASE("the window of a picture holds steady trips only") {
+    Trace t;
+    REQUIRE(marks_of(small("overlap", Mask::full, Softmax::plain), 320, 2, 2048, 0, &t).ok());
+    const auto [from, to] = steady_window(t.ctas.front(), 2);
+    CHECK(to > from);
+    for (const TraceSpan& s : t.ctas.front().roles[1])
+      if (s.start >= from && s.start < to) CHECK(s.event < TraceEvent::tile_wait);
+  }
+
   TEST_CASE("picture, CSV and summary say whether they were measured") {
     Trace t = model_trace(small("serial", Mask::full, Softmax::lazy), 6);
     CHECK(trace_svg(t, t, 3).find("MODELLED") != std::string::npos);
@@ -238,6 +258,6 @@ TEST_SUITE("tools/trace") {
     CHECK(trace_csv(t).find("\nmodel,0,0,producer,k_empty_wait,0,") != std::string::npos);
     t.modelled = false, t.device = "a card";
     CHECK(trace_svg(t, t, 3).find("MODELLED") == std::string::npos);
-    CHECK(trace_svg(t, t, 3).find("measured on a card") != std::string::npos);
+    CHECK(trace_svg(t, t, 3).find("Measured on a card") != std::string::npos);
   }
 }

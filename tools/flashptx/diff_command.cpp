@@ -1,10 +1,12 @@
 // `flashptx diff A B`: two kernels side by side: launch, schedule, budget of a trip by step,
-// modelled trip.
+// modelled trip; with -o a picture of both timelines.
 //
 // A and B are kernel names, or built-in schedules or schedule files, which then go into the kernel
 // of --kernel or the host's choice. Next: trace_model.cpp for the model.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -13,13 +15,16 @@
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
-#include "tools/flashptx/trace.h"
+#include "tools/flashptx/session.h"
+#include "tools/flashptx/trace_run.h"
 
 namespace flashptx {
 namespace {
 
 struct DiffOptions {
-  std::string a, b;
+  std::string a, b, output;
+  int trips = 3;
+  bool model = false;
   ConfigOptions base;
 };
 
@@ -38,6 +43,7 @@ KernelConfig kernel_of(const std::string& what, const DiffOptions& o) {
 struct Side {
   KernelConfig config;
   EmittedKernel kernel;
+  Trace timeline;  // modelled
   TraceSummary model;
   std::map<std::string, int> opcodes;  // of the whole text, up to the first type or modifier
 };
@@ -59,7 +65,8 @@ Side side_of(const std::string& what, const DiffOptions& o) {
   Side s;
   s.config = kernel_of(what, o);
   s.kernel = emit(s.config);
-  s.model = summarise(model_trace(s.config, 12));
+  s.timeline = model_trace(s.config, 12);
+  s.model = summarise(s.timeline);
   s.opcodes = count_opcodes(s.kernel.text);
   return s;
 }
@@ -125,8 +132,32 @@ void print_model(const Side& a, const Side& b) {
           b.model.event_cycles[e]);
 }
 
+// Measured where there is a GPU, else (or with --model) the modelled timelines.
+void draw(Side& a, Side& b, const DiffOptions& o) {
+  std::unique_ptr<Device> device;
+  if (!o.model && !open_cuda_device(0, &device).ok()) device.reset();
+  for (Side* s : {&a, &b}) {
+    if (device == nullptr) break;
+    reference::Problem shape;
+    shape.dtype = s->config.problem.dtype, shape.mask = s->config.problem.mask;
+    shape.head_dim = s->config.problem.head_dim, shape.head_dim_v = s->config.problem.head_dim_v;
+    shape.batch = 1, shape.heads_q = shape.heads_kv = 16, shape.seqlen_q = shape.seqlen_k = 8192;
+    shape.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+    s->timeline = {};
+    TraceCost cost;
+    const Status status = run_trace(*device, s->config, shape, 4096, &s->timeline, &cost);
+    if (!status.ok()) leave(exit_mismatch, s->config.name() + ": " + status.message);
+    std::printf("%s measured: %.0f clocks a trip\n", s->config.name().c_str(),
+                summarise(s->timeline).cycles_per_trip);
+  }
+  std::ofstream out(o.output, std::ios::binary);
+  if (!(out << diff_svg(a.timeline, b.timeline, o.trips)) || !out.flush())
+    leave(exit_usage, "cannot write " + o.output);
+  std::cout << "written " << o.output << "\n";
+}
+
 void run_diff(const DiffOptions& o) {
-  const Side a = side_of(o.a, o), b = side_of(o.b, o);
+  Side a = side_of(o.a, o), b = side_of(o.b, o);
   std::printf("A  %s\nB  %s\n* marks what differs\n\n", a.config.name().c_str(),
               b.config.name().c_str());
   row("", "A", "B");
@@ -146,6 +177,10 @@ void run_diff(const DiffOptions& o) {
               q = b.opcodes.count(op) ? b.opcodes.at(op) : 0;
     if (p != q) row("  " + op, p, q);
   }
+  if (!o.output.empty()) {
+    std::fflush(stdout);
+    draw(a, b, o);
+  }
 }
 
 }  // namespace
@@ -160,6 +195,9 @@ void add_diff(Command& app) {
   c->add_option("--dtype", options->base.dtype, "f16 or bf16")->capture_default_str();
   c->add_option("--head-dim", options->base.head_dim, "Head dimension")->capture_default_str();
   c->add_flag("--causal", options->base.causal, "Causal mask");
+  c->add_option("-o,--output", options->output, "Draw both timelines on one scale into this SVG");
+  c->add_option("--trips", options->trips, "Trips in the picture")->capture_default_str()->check(range(1, 64));
+  c->add_flag("--model", options->model, "Draw the timing model even where there is a GPU");
   c->callback([options] { run_diff(*options); });
 }
 

@@ -78,5 +78,7 @@ std::string trace_csv(const Trace& trace);
 std::string trace_chrome_json(const Trace& trace);
 // The schedule's table, the modelled timeline, and below it what was measured (if `trace` is).
 std::string trace_svg(const Trace& trace, const Trace& model, int trips);
+// Two timelines on one scale.
+std::string diff_svg(const Trace& a, const Trace& b, int trips);
 
 }  // namespace flashptx

@@ -78,8 +78,8 @@ class Model {
     freed_k_.assign(static_cast<std::size_t>(blocks), 0), freed_v_ = freed_k_;
     k_ready_.assign(static_cast<std::size_t>(blocks), -1), v_ready_ = k_ready_;
     if (c.plan.symmetric) {
-      for (int b = 0; b < std::min(blocks, c.plan.kv_stages); ++b) fetch(false, b);
-      for (int b = 0; b < std::min(blocks, c.plan.kv_stages - v_lag()); ++b) fetch(true, b);
+      for (int b = 0; b < std::min(blocks, c.plan.kv_stages); ++b) first_fetch(false, b);
+      for (int b = 0; b < std::min(blocks, c.plan.kv_stages - v_lag()); ++b) first_fetch(true, b);
     }
     for (Unit& u : units_) program(u);
   }
@@ -203,6 +203,11 @@ class Model {
     const int dim = is_v ? config_.problem.head_dim_v : config_.problem.head_dim;
     bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * 2.0 / kLoadBytesPerClock;
     (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
+  }
+
+  void first_fetch(bool is_v, int block) {
+    units_.front().spans.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load, 0, now_, now_});
+    fetch(is_v, block);
   }
 
   // When what the operation waits for is there: a time, or -1 while nobody knows.
