@@ -20,6 +20,20 @@ bool is_softmax(TraceEvent e) {
          e == TraceEvent::pack_p;
 }
 
+// What a wait is for, in words.
+const char* cause_of(TraceEvent e) {
+  switch (e) {
+    case TraceEvent::k_full_wait: return "K has not arrived";
+    case TraceEvent::v_full_wait: return "V has not arrived";
+    case TraceEvent::token_wait: return "another warpgroup's turn";
+    case TraceEvent::wait_qk: return "S = Q K^T is not complete";
+    case TraceEvent::wait_pv: return "O += P V is not complete";
+    case TraceEvent::k_empty_wait: return "a warpgroup still reads the stage for K";
+    case TraceEvent::v_empty_wait: return "a warpgroup still reads the stage for V";
+    default: return "";
+  }
+}
+
 std::string format(const char* form, double a, double b = 0) {
   char text[128];
   std::snprintf(text, sizeof text, form, a, b);
@@ -127,11 +141,11 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
     return out + "too few trips for a summary: a tile needs at least 4 key blocks\n";
   out += "steady trips   " + std::to_string(s.trips) + " of " +
          std::to_string(trace.config.plan.warpgroups) + " warpgroups\n";
-  auto line = [&](const char* name, double value, double plan, const char* form) {
+  auto line = [&](const char* name, double value, double plan, const char* form, const char* words = "") {
     char text[160];
     std::snprintf(text, sizeof text, "%-14s ", name);
     out += text + format(form, value) + (planned ? "   (model " + format(form, plan) + ")" : "") +
-           "\n";
+           (*words ? std::string("   ") + words : "") + "\n";
   };
   line("cycles a trip", s.cycles_per_trip, planned ? planned->cycles_per_trip : 0, "%7.0f");
   line("tensor cores", 100 * s.tensor_busy, planned ? 100 * planned->tensor_busy : 0, "%7.1f %%");
@@ -147,7 +161,7 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
     for (int e = 1; e < static_cast<int>(TraceEvent::done); ++e)
       if (is_wait(static_cast<TraceEvent>(e)) == (pass == 0) && s.event_cycles[e] > 0)
         line((std::string("  ") + to_string(static_cast<TraceEvent>(e))).c_str(), s.event_cycles[e],
-             planned ? planned->event_cycles[e] : 0, "%7.0f cycles");
+             planned ? planned->event_cycles[e] : 0, "%7.0f cycles", cause_of(static_cast<TraceEvent>(e)));
   }
   return out + "critical unit  " + s.critical + "\n";
 }
