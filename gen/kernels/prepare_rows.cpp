@@ -1,9 +1,413 @@
-#include "gen/kernels/prepare_kernels.h"
+// The frame of the preparation kernels: which rows a CTA does, how they come in, what becomes of them.
+//
+// Streaming sinks (store, amax, quantize) take a tile of rows once. quantize_blocks holds the rows of a block in
+// registers until their common magnitude is known; a block that does not fit is read a second time, from L2.
+// With RoPE a CTA does several heads of the same rows, which find cos and sin in L1.
+// Next: prepare_steps.cpp, prepare_scales.cpp.
+#include "gen/kernels/prepare_rows.h"
+
+#include <algorithm>
+
 namespace flashptx::gen {
-void emit_rows(Kernel&, const PrepareConfig& c) { throw Error(c.name() + ": not written yet"); }
-int rows_threads(const PrepareConfig&) { return 256; }
-int tile_rows(const PrepareConfig&) { return 128; }
-int rows_to_hold(const PrepareConfig&, std::int64_t) { return 128; }
-void check_block_rows(const PrepareConfig&) {}
-int hadamard_size(int d) { return d & -d; }
+namespace {
+
+constexpr int most_threads = 256;
+constexpr int held_words = 64;  // that a thread of quantize_blocks can hold beside its working set
+
+int power_of_two_in(int n) { return n & -n; }
+
+// Lanes and vectors that share a row.
+void share_row(const PrepareConfig& c, RowLayout* at) {
+  const int pieces = c.head_dim / 8;
+  // 64-byte reads at least where the row allows it, and few lanes: fewer shuffles.
+  at->lanes = std::min(power_of_two_in(pieces), c.head_dim <= 128 ? 4 : 8);
+  at->vectors = pieces / at->lanes;
+  // RoPE pairs a vector with the one half a row away, in the same thread.
+  if (c.rope == Rope::half && at->vectors % 2) at->lanes /= 2, at->vectors *= 2;
+}
+
+int most_rows(const PrepareConfig& c) {
+  RowLayout at;
+  share_row(c, &at);
+  const int steps = std::max(1, held_words / (4 * at.vectors));
+  int rows = most_threads / at.lanes;
+  while (2 * rows * at.lanes <= most_threads * steps && rows < 256) rows *= 2;
+  return rows;
+}
+
+// What ptxas is to leave room for: it would take all registers that one CTA can have, or too few and spill.
+int ctas_per_sm(const Rows& r) {
+  const int words = 4 * r.at.vectors * r.at.steps;
+  if (!r.transforms()) return words <= 32 ? 4 : 3;
+  return words <= 32 ? 3 : 2;
+}
+
+class Frame {
+ public:
+  Frame(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), r(kernel, config) {}
+  void emit();
+
+ private:
+  void coordinates();
+  void start();
+  Reg next_chunk(const Reg& more);
+  void load();
+  void transform(int step, Steps* steps, const std::function<void()>& then);
+  void next_step(const Reg& at, const Reg& step_bytes) { k.add_u64(at, at, step_bytes); }
+  void for_heads(const std::function<void()>& body);
+  void stream(Steps* steps, Scales* scales);
+  void sink_values(int step, Steps* steps, Scales* scales);
+  void sink_words(int step, Scales* scales);
+  void scale_index();
+  void store_words(int step);
+  void write_amax(Scales* scales);
+  void read_scale(Scales* scales);
+  void blocks(Steps* steps, Scales* scales);
+  void hold(Steps* steps);
+  void write_block_scale(Scales* scales);
+  bool reduces() const { return c.sink == Sink::amax || c.sink == Sink::quantize_blocks; }
+
+  Kernel& k;
+  const PrepareConfig& c;
+  Rows r;
+  Vec inside_;
+  Reg x_step_, y_step_, first_, chunk_, turn_, index_, leads_, block_rows_;
+};
+
+void Frame::coordinates() {
+  k.section("coordinates");
+  r.thread = k.b32("thread"), r.piece = k.b32("piece"), r.batch = k.b32("batch"), r.head = k.b32("head");
+  r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
+  r.x_at = k.b64("x_at"), r.x_seq = k.b64("x_row_stride"), x_step_ = k.b64("x_step");
+  if (c.has_output()) r.y_at = k.b64("y_at"), r.y_seq = k.b64("y_row_stride"), y_step_ = k.b64("y_step");
+  first_ = k.b32("first_row"), chunk_ = k.b32("chunk_row"), leads_ = k.pred("leads");
+  inside_ = k.pred("is_inside", r.at.steps);
+  k.mov_b32(r.thread, special("tid.x"));
+  k.setp("eq", "u32", leads_, r.thread, 0);
+  k.and_b32(r.piece, r.thread, r.at.lanes - 1);
+  k.ld_param_u32(r.seqlen, "seqlen");
+  if (c.rope == Rope::none) {
+    tile_and_head(k, r.tile, r.head, r.batch, r.heads);
+  } else {
+    k.scope([&] {
+      const Reg each = k.b32("heads_per_cta"), groups = k.b32("head_groups");
+      k.ld_param_u32(each, "heads_per_cta");
+      k.ld_param_u32(r.heads, "heads");
+      k.add_u32(groups, r.heads, each);
+      k.sub_u32(groups, groups, 1);
+      k.div_u32(groups, groups, each);
+      k.mov_b32(r.batch, special("ctaid.y"));
+      k.mov_b32(r.head, special("ctaid.x"));
+      k.div_u32(r.tile, r.head, groups);
+      k.rem_u32(r.head, r.head, groups);
+      k.mul_lo_u32(r.head, r.head, each).note("the first of this CTA's heads");
+    });
+  }
+  if (c.sink == Sink::quantize_blocks) {
+    block_rows_ = k.b32("block_rows");
+    k.ld_param_u32(block_rows_, "block_rows");
+    k.mul_lo_u32(first_, r.tile, block_rows_);
+    k.add_u32(r.end, first_, block_rows_);
+  } else {
+    k.mul_lo_u32(first_, r.tile, tile_rows(c));
+    k.add_u32(r.end, first_, tile_rows(c));
+  }
+  k.min_u32(r.end, r.end, r.seqlen);
+  k.ld_param_u64(r.x_seq, "x_stride_seq");
+  k.mul_lo_u64(x_step_, r.x_seq, r.at.rows_per_step());
+  if (!c.has_output()) return;
+  k.ld_param_u64(r.y_seq, "y_stride_seq");
+  k.mul_lo_u64(y_step_, r.y_seq, r.at.rows_per_step());
+}
+
+// Rows and addresses of this thread in the tile's first chunk.
+void Frame::start() {
+  k.scope([&] {
+    const Reg wide = k.b64("wide");
+    k.mov_b32(chunk_, first_);
+    k.div_u32(r.row, r.thread, r.at.lanes);
+    k.add_u32(r.row, r.row, first_);
+    const auto set = [&](const char* name, const Reg& at, const Reg& stride, int piece_bytes) {
+      tensor_base(k, at, name, r.batch, r.head);
+      k.cvt_u64_u32(wide, r.row);
+      k.mad_lo_u64(at, wide, stride, at);
+      k.mad_wide_u32(at, r.piece, piece_bytes, at);
+    };
+    set("x", r.x_at, r.x_seq, 16);
+    if (c.has_output()) set("y", r.y_at, r.y_seq, c.sink == Sink::store ? 16 : 8);
+  });
+}
+
+Reg Frame::next_chunk(const Reg& more) {
+  k.add_u32(chunk_, chunk_, r.at.rows());
+  k.add_u32(r.row, r.row, r.at.rows());
+  k.setp("lt", "u32", more, chunk_, r.end);
+  return more;
+}
+
+// All pieces of this thread's rows, in flight at once; zeros for rows beyond the end.
+void Frame::load() {
+  k.scope([&] {
+    const Reg row = k.b32("loaded_row");
+    // Read once; but in place, or by another CTA's RoPE, memory may be written while this kernel runs.
+    const std::string load = c.sink == Sink::store ? "ld.global.L1::no_allocate.v4.b32" : "ld.global.nc.L1::no_allocate.v4.b32";
+    for (int step = 0; step < r.at.steps; ++step) {
+      k.add_u32(row, r.row, step * r.at.rows_per_step());
+      k.setp("lt", "u32", inside_[step], row, r.end);
+      for (int v = 0; v < r.at.vectors; ++v) {
+        for (const Reg& word : r.vector(step, v)) k.mov_b32(word, 0);
+        k.emit(load, {r.vector(step, v), address(r.x_at, 16 * v * r.at.lanes)}, Location::current()).when(inside_[step]);
+      }
+      next_step(r.x_at, x_step_);
+    }
+  });
+}
+
+// One row of each thread through its steps, unless no thread has one. The branch also keeps ptxas from
+// working on several rows at once, for which there are no registers.
+void Frame::transform(int step, Steps* steps, const std::function<void()>& then) {
+  k.section(step == 0 ? "RoPE, Hadamard" : "the next row");
+  k.scope([&] {
+    const Reg first = k.b32("step_row"), exists = k.pred("step_exists");
+    k.add_u32(first, chunk_, step * r.at.rows_per_step());
+    k.setp("lt", "u32", exists, first, r.end);
+    k.if_(exists, [&] {
+      steps->apply(step);
+      then();
+    });
+  });
+}
+
+void Frame::for_heads(const std::function<void()>& body) {
+  if (c.rope == Rope::none) return body();
+  const Reg last = k.b32("last_head");
+  k.ld_param_u32(last, "heads_per_cta");
+  k.add_u32(last, last, r.head);
+  k.min_u32(last, last, r.heads);
+  k.loop("heads", [&] {
+    const Reg more = k.pred("has_more_heads");
+    body();
+    if (reduces()) k.xor_b32(turn_, turn_, 1);
+    k.add_u32(r.head, r.head, 1);
+    k.setp("lt", "u32", more, r.head, last);
+    return more;
+  });
+}
+
+void Frame::emit() {
+  if (r.at.threads == most_threads) k.min_ctas_per_sm(ctas_per_sm(r));
+  coordinates();
+  r.half = k.b16("half", 2);
+  r.words = k.b32("pair", 4 * r.at.vectors * r.at.steps);
+  if (r.transforms() || c.sink == Sink::store) r.value = k.f32("value", 8 * r.at.vectors);
+  if (reduces()) {
+    turn_ = k.b32("turn");
+    k.mov_b32(turn_, 0);
+    if (r.at.threads > 32) k.static_shared("warp_largest", 2 * 4 * r.at.threads / 32, 16);
+  }
+  std::unique_ptr<Steps> steps;
+  std::unique_ptr<Scales> scales;
+  if (r.transforms()) steps = std::make_unique<Steps>(r);
+  if (c.sink != Sink::store) scales = std::make_unique<Scales>(r);
+  if (c.sink == Sink::amax || c.sink == Sink::quantize) index_ = k.b64("scale_at");
+  for_heads([&] {
+    if (c.sink == Sink::quantize_blocks) return blocks(steps.get(), scales.get());
+    stream(steps.get(), scales.get());
+  });
+}
+
+// ---- A tile of rows, once
+
+void Frame::stream(Steps* steps, Scales* scales) {
+  k.section("this head's rows");
+  start();
+  if (c.sink == Sink::amax) scales->clear();
+  if (c.sink == Sink::quantize) read_scale(scales);
+  const auto trip = [&] {
+    load();
+    for (int step = 0; step < r.at.steps; ++step) {
+      if (steps != nullptr) transform(step, steps, [&] { sink_values(step, steps, scales); });
+      else sink_words(step, scales);
+      if (c.has_output()) next_step(r.y_at, y_step_);
+    }
+  };
+  if (r.at.trips == 1) {
+    trip();
+  } else {
+    const Reg more = k.pred("has_more_rows");
+    k.loop("rows", [&] {
+      trip();
+      return next_chunk(more);
+    });
+  }
+  if (c.sink == Sink::amax) write_amax(scales);
+}
+
+void Frame::sink_values(int step, Steps* steps, Scales* scales) {
+  if (c.sink == Sink::amax) return scales->take_values();
+  if (c.sink == Sink::quantize) return scales->quantize_values(inside_[step]);
+  steps->pack(c.in, step);
+  store_words(step);
+}
+
+void Frame::sink_words(int step, Scales* scales) {
+  if (c.sink == Sink::amax) scales->take_words(step);
+  else scales->quantize_words(step, inside_[step]);
+}
+
+void Frame::store_words(int step) {
+  for (int v = 0; v < r.at.vectors; ++v)
+    k.st_global_v4_b32(address(r.y_at, 16 * v * r.at.lanes), r.vector(step, v)).when(inside_[step]);
+}
+
+// Offset in bytes of this head's magnitude and scale.
+void Frame::scale_index() {
+  k.scope([&] {
+    const Reg index = k.b32("scale_index"), whole = k.b32("per_tensor"), one = k.pred("is_per_tensor"), zero = k.b32("zero");
+    k.ld_param_u32(whole, "per_tensor");
+    k.setp("ne", "u32", one, whole, 0);
+    k.mov_b32(zero, 0);
+    k.mad_lo_u32(index, r.batch, r.heads, r.head);
+    k.selp_b32(index, zero, index, one);
+    k.mul_wide_u32(index_, index, 4);
+  });
+}
+
+void Frame::write_amax(Scales* scales) {
+  k.section("the head's largest");
+  scales->reduce(turn_);
+  scale_index();
+  k.scope([&] {
+    const Reg at = k.b64("amax_at"), bits = k.b32("amax_bits");
+    k.ld_param_u64(at, "amax");
+    k.add_u64(at, at, index_);
+    k.mov_b32(bits, scales->largest);
+    k.red_global("relaxed", "gpu", "max.u32", address(at), bits).when(leads_);
+  });
+}
+
+// The scale of this head; one CTA of those that share it writes it.
+void Frame::read_scale(Scales* scales) {
+  scale_index();
+  k.scope([&] {
+    const Reg at = k.b64("amax_at"), fixed = k.f32("fixed_scale"), follows = k.pred("scale_follows"), writes = k.pred("writes_scale"),
+              whole = k.b32("is_first"), cta = k.b32("cta");
+    k.ld_param_f32(fixed, "fixed_scale");
+    k.setp("eq", "f32", follows, fixed, f32_imm(0));
+    k.mov_f32(scales->scale, fixed);
+    k.rcp_rn_f32(scales->inverse, fixed);
+    k.if_(follows, [&] {
+      k.ld_param_u64(at, "amax");
+      k.add_u64(at, at, index_);
+      k.ld_global_nc("f32", scales->largest, address(at));
+      scales->from_largest();
+    });
+    k.ld_param_u32(whole, "per_tensor");
+    k.or_b32(cta, r.batch, r.head);
+    k.mul_lo_u32(whole, whole, cta);
+    k.or_b32(whole, whole, r.tile);
+    k.or_b32(whole, whole, r.thread);
+    k.setp("eq", "u32", writes, whole, 0);
+    k.ld_param_u64(at, "scales");
+    k.add_u64(at, at, index_);
+    k.st_global_f32(address(at), scales->scale).when(writes);
+  });
+}
+
+// ---- Blocks of rows, each with its own scale
+
+// The rows of a chunk: loaded, through their steps, held as pairs.
+void Frame::hold(Steps* steps) {
+  load();
+  if (steps == nullptr) return;
+  for (int step = 0; step < r.at.steps; ++step) transform(step, steps, [&] { steps->pack(r.held(), step); });
+}
+
+void Frame::blocks(Steps* steps, Scales* scales) {
+  const Reg more = k.pred("has_more_rows"), fits = k.pred("fits"), count = k.b32("row_count");
+  k.section("the block's largest");
+  start();
+  scales->clear();
+  k.loop("rows", [&] {
+    hold(steps);
+    for (int step = 0; step < r.at.steps; ++step) scales->take_words(step);
+    return next_chunk(more);
+  });
+  scales->reduce(turn_);
+  scales->from_largest();
+  write_block_scale(scales);
+  const auto quantize = [&] {
+    for (int step = 0; step < r.at.steps; ++step) {
+      scales->quantize_words(step, inside_[step]);
+      next_step(r.y_at, y_step_);
+    }
+  };
+  k.section("to 8 bits");
+  k.sub_u32(count, r.end, first_);
+  k.setp("le", "u32", fits, count, r.at.rows());
+  k.if_else(fits, quantize, [&] {
+    k.section("rows that did not stay in registers: again");
+    start();
+    k.loop("rows again", [&] {
+      hold(steps);
+      quantize();
+      return next_chunk(more);
+    });
+  }, "all rows are still held");
+}
+
+void Frame::write_block_scale(Scales* scales) {
+  k.scope([&] {
+    const Reg at = k.b64("scales_at"), index = k.b64("scale_index"), n = k.b32("block_count"), head = k.b32("scale_head");
+    k.add_u32(n, r.seqlen, block_rows_);
+    k.sub_u32(n, n, 1);
+    k.div_u32(n, n, block_rows_);
+    k.mad_lo_u32(head, r.batch, r.heads, r.head);
+    k.mul_wide_u32(index, head, n);
+    k.cvt_u64_u32(at, r.tile);
+    k.add_u64(index, index, at);
+    k.ld_param_u64(at, "scales");
+    k.mad_lo_u64(at, index, 4, at);
+    k.st_global_f32(address(at), scales->scale).when(leads_);
+  });
+}
+
+}  // namespace
+
+Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), at(row_layout(config)) {}
+
+RowLayout row_layout(const PrepareConfig& c) {
+  RowLayout at;
+  share_row(c, &at);
+  if (c.sink == Sink::quantize_blocks) {
+    at.threads = std::min(most_threads, c.rows * at.lanes);
+    at.steps = c.rows * at.lanes / at.threads;
+    return at;
+  }
+  at.threads = most_threads;
+  // A tile of 16 to 32 KB: butterflies leave registers for one row at a time.
+  const int steps = at.vectors <= 2 ? 4 : 2;
+  at.steps = c.hadamard != Hadamard::none || c.rope != Rope::none ? 1 : steps;
+  at.trips = steps / at.steps;
+  return at;
+}
+
+int rows_threads(const PrepareConfig& c) { return row_layout(c).threads; }
+int tile_rows(const PrepareConfig& c) { return row_layout(c).rows() * row_layout(c).trips; }
+int hadamard_size(int head_dim) { return power_of_two_in(head_dim); }
+
+int rows_to_hold(const PrepareConfig& c, std::int64_t block_rows) {
+  int rows = 16;
+  while (rows < block_rows && rows < most_rows(c)) rows *= 2;
+  return rows;
+}
+
+void check_block_rows(const PrepareConfig& c) {
+  const int most = most_rows(c);
+  if (c.rows < 16 || c.rows > most || power_of_two_in(c.rows) != c.rows)
+    throw Error(c.name() + ": rows " + std::to_string(c.rows) + " must be a power of two in [16, " + std::to_string(most) + "]");
+}
+
+void emit_rows(Kernel& k, const PrepareConfig& c) { Frame(k, c).emit(); }
+
 }  // namespace flashptx::gen

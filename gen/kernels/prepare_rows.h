@@ -1,0 +1,88 @@
+// How a CTA of the preparation kernels holds rows, and the registers that go with it.
+//
+// A row of head_dim 16-bit values is `vectors` x `lanes` pieces of 16 bytes: lane p of the row's group holds the
+// pieces v * lanes + p, so that a load reads neighbouring pieces and the partners of RoPE (half a row away) and
+// of most Hadamard stages stand in the same thread. `steps` rows per thread are in flight at once.
+// Next: prepare_rows.cpp (the kernel's frame), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
+#pragma once
+
+#include "gen/kernels/prepare_kernels.h"
+
+namespace flashptx::gen {
+
+struct RowLayout {
+  int lanes = 4;     // threads that share a row: a power of two
+  int vectors = 4;   // 16-byte pieces of a row in each
+  int threads = 256;
+  int steps = 1;     // rows that a thread holds
+  int trips = 1;     // of a streaming sink: times a CTA does that
+  int rows_per_step() const { return threads / lanes; }
+  int rows() const { return rows_per_step() * steps; }
+  int pieces() const { return lanes * vectors; }
+};
+RowLayout row_layout(const PrepareConfig& c);
+
+// Everything the parts of a kernel share. `words`: the 16-bit pairs as held, vector after vector, step after step.
+struct Rows {
+  Rows(Kernel& kernel, const PrepareConfig& config);
+  Kernel& k;
+  const PrepareConfig& c;
+  const RowLayout at;
+  // bf16 holds what comes out of a step without overflow; without a step the input is held as it is.
+  DataType held() const { return transforms() ? DataType::bf16 : c.in; }
+  bool transforms() const { return c.rope != Rope::none || c.hadamard != Hadamard::none; }
+  std::vector<Reg> vector(int step, int v) const { return words.slice(4 * (step * at.vectors + v), 4); }
+
+  Reg thread, piece, batch, head, heads, tile, seqlen;
+  Reg row, end;         // this thread's first row of the chunk; first row that is not the tile's
+  Reg x_at, y_at, x_seq, y_seq;
+  Vec words, value;     // value: one row of this thread in f32
+  Vec half;             // of a word
+};
+
+// prepare_steps.cpp
+void unpack(Rows& r, DataType type, const Reg& even, const Reg& odd, const Reg& word);
+struct Steps {
+  explicit Steps(Rows& rows);
+  // Row `step`: from words to value, through RoPE and Hadamard.
+  void apply(int step);
+  // value, rounded, into `out` (the words of the row); signs of the inverse are applied here.
+  void pack(DataType type, int step);
+
+ private:
+  void share_signs();
+  void load_signs(int v);  // those of piece v
+  void table_address(int step);
+  void load_table(int v);
+  void rope(int step);
+  void apply_signs_f32();
+  void hadamard();
+  void butterfly(const Reg& a, const Reg& b);
+  Rows& r_;
+  Vec signs_, lane_sign_, cosine_, sine_, table_words_, turned_;
+  Reg signs_at_, other_, cos_at_, sin_at_;
+};
+
+// prepare_scales.cpp
+struct Scales {
+  explicit Scales(Rows& rows);
+  void clear();               // largest = 0
+  void take_values();         // largest over value
+  void take_words(int step);  // largest over the words of a row
+  // Over the CTA, in every thread. May be called once for each value of `turn`, 0 or 1, between barriers.
+  void reduce(const Reg& turn);
+  void from_largest();        // scale and inverse
+  // value, or the words, times inverse, to 8 bits and to y_at; a row that is not inside is not stored.
+  void quantize_values(const Reg& inside);
+  void quantize_words(int step, const Reg& inside);
+  Reg largest, scale, inverse;
+
+ private:
+  void take(const std::vector<Reg>& values);
+  void store_piece(int v, const std::vector<Reg>& values, const Reg& inside);
+  Rows& r_;
+  Reg part_, magnitude_, infinite_, finite_;
+  Vec pair_, quarter_, out_, unpacked_;
+};
+
+}  // namespace flashptx::gen

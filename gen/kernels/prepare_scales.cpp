@@ -1,0 +1,148 @@
+// Magnitudes, scales and the conversion to 8 bits.
+//
+// Rule for values that are not finite: they are left out of the magnitude; an infinity then becomes the largest
+// value of the 8-bit type, NaN stays NaN. max.f32 leaves NaN out by itself; an infinite maximum is the rare case
+// and is taken again over what is finite. A magnitude of 0 gives scale 1; one below 2^-100 counts as 2^-100, so
+// that neither the scale nor its reciprocal leaves the normal numbers. Next: prepare_rows.cpp.
+#include <limits>
+
+#include "gen/kernels/prepare_rows.h"
+
+namespace flashptx::gen {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float smallest_magnitude = 0x1p-100f;
+
+float largest_of(DataType t) { return t == DataType::e4m3 ? 448.0f : 57344.0f; }
+
+}  // namespace
+
+Scales::Scales(Rows& rows) : r_(rows) {
+  Kernel& k = r_.k;
+  const PrepareConfig& c = r_.c;
+  largest = k.f32("largest"), scale = k.f32("scale"), inverse = k.f32("inverse_scale");
+  part_ = k.f32("row_largest"), magnitude_ = k.f32("magnitude");
+  infinite_ = k.pred("is_infinite"), finite_ = k.pred("is_finite");
+  if (c.sink == Sink::quantize_blocks || c.sink == Sink::amax) pair_ = k.b32("pair_largest", 2);
+  if (c.sink != Sink::amax) {
+    quarter_ = k.b16("two_bytes", 4);
+    out_ = k.b32("eight_bytes", 2);
+  }
+  if (c.sink == Sink::quantize_blocks || !r_.transforms()) unpacked_ = k.f32("unpacked", 8);
+}
+
+void Scales::clear() { r_.k.mov_f32(largest, f32_imm(0)); }
+
+// Adds to part_ the magnitudes of `values` that are finite.
+void Scales::take(const std::vector<Reg>& values) {
+  Kernel& k = r_.k;
+  for (const Reg& v : values) {
+    k.abs_f32(magnitude_, v);
+    k.setp("lt", "f32", finite_, magnitude_, f32_imm(infinity));
+    k.selp_f32(magnitude_, magnitude_, f32_imm(0), finite_);
+    k.max_f32(part_, part_, magnitude_);
+  }
+}
+
+void Scales::take_values() {
+  Kernel& k = r_.k;
+  k.mov_f32(part_, f32_imm(0));
+  for (const Reg& v : r_.value.all()) {
+    k.abs_f32(magnitude_, v);
+    k.max_f32(part_, part_, magnitude_);
+  }
+  k.setp("eq", "f32", infinite_, part_, f32_imm(infinity));
+  k.if_rare(infinite_, [&] {
+    k.mov_f32(part_, f32_imm(0));
+    take(r_.value.all());
+  }, "only finite values count");
+  k.max_f32(largest, largest, part_);
+}
+
+// Two values an instruction.
+void Scales::take_words(int step) {
+  Kernel& k = r_.k;
+  const DataType type = r_.held();
+  const std::string max = std::string("max.") + to_string(type) + "x2";
+  k.mov_b32(pair_[0], 0);
+  for (int v = 0; v < r_.at.vectors; ++v)
+    for (const Reg& word : r_.vector(step, v)) {
+      k.and_b32(pair_[1], word, hex(0x7fff7fff));
+      k.emit(max, {pair_[0], pair_[0], pair_[1]}, Location::current());
+    }
+  unpack(r_, type, part_, magnitude_, pair_[0]);
+  k.max_f32(part_, part_, magnitude_);
+  k.setp("eq", "f32", infinite_, part_, f32_imm(infinity));
+  k.if_rare(infinite_, [&] {
+    k.mov_f32(part_, f32_imm(0));
+    for (int v = 0; v < r_.at.vectors; ++v)
+      for (const Reg& word : r_.vector(step, v)) {
+        unpack(r_, type, unpacked_[0], unpacked_[1], word);
+        take({unpacked_[0], unpacked_[1]});
+      }
+  }, "only finite values count");
+  k.max_f32(largest, largest, part_);
+}
+
+void Scales::reduce(const Reg& turn) {
+  Kernel& k = r_.k;
+  const int warps = r_.at.threads / 32;
+  k.scope([&] {
+    const Reg bits = k.b32("largest_bits");
+    k.mov_b32(bits, largest);
+    k.redux_sync("max.u32", bits, bits).note("floats that are not negative compare as integers");
+    k.mov_b32(largest, bits);
+    if (warps == 1) return;
+    const Reg at = k.b32("partial_at"), t = k.b32("partial_offset"), leads = k.pred("leads_warp");
+    const Vec others = k.f32("partial", warps);
+    k.mov_b32(at, symbol("warp_largest"));
+    k.mad_lo_u32(at, turn, 4 * warps, at);
+    k.and_b32(t, r_.thread, 31);
+    k.setp("eq", "u32", leads, t, 0);
+    k.shr_u32(t, r_.thread, 5);
+    k.mad_lo_u32(t, t, 4, at);
+    k.st_shared_f32(address(t), largest).when(leads);
+    k.bar_sync_all(0);
+    for (int i = 0; i < warps; i += 4) {
+      if (warps >= 4) k.ld_shared("v4.f32", others.slice(i, 4), address(at, 4 * i));
+      else k.ld_shared("v2.f32", others.slice(i, 2), address(at, 4 * i));
+    }
+    for (const Reg& o : others.all()) k.max_f32(largest, largest, o);
+  });
+}
+
+void Scales::from_largest() {
+  Kernel& k = r_.k;
+  const float limit = largest_of(r_.c.out);
+  k.setp("eq", "f32", finite_, largest, f32_imm(0));
+  k.max_f32(part_, largest, f32_imm(smallest_magnitude));
+  k.div_rn_f32(scale, part_, f32_imm(limit));
+  k.mov_f32(magnitude_, f32_imm(limit));
+  k.div_rn_f32(inverse, magnitude_, part_);
+  k.selp_f32(scale, f32_imm(1), scale, finite_).note("nothing but zeros: scale 1");
+  k.selp_f32(inverse, f32_imm(1), inverse, finite_);
+}
+
+void Scales::store_piece(int v, const std::vector<Reg>& values, const Reg& inside) {
+  Kernel& k = r_.k;
+  const auto at = [&](int i) { return values[static_cast<std::size_t>(i)]; };
+  for (int i = 0; i < 8; ++i) k.mul_f32(at(i), at(i), inverse);
+  for (int i = 0; i < 4; ++i) k.cvt_rn_satfinite_fp8x2_f32(to_string(r_.c.out), quarter_[i], at(2 * i + 1), at(2 * i));
+  for (int i = 0; i < 2; ++i) k.mov_b32(out_[i], {quarter_[2 * i], quarter_[2 * i + 1]});
+  k.st_global_v2_b32(address(r_.y_at, 8 * v * r_.at.lanes), out_.all()).when(inside);
+}
+
+void Scales::quantize_values(const Reg& inside) {
+  for (int v = 0; v < r_.at.vectors; ++v) store_piece(v, r_.value.slice(8 * v, 8), inside);
+}
+
+void Scales::quantize_words(int step, const Reg& inside) {
+  for (int v = 0; v < r_.at.vectors; ++v) {
+    for (int j = 0; j < 4; ++j)
+      unpack(r_, r_.held(), unpacked_[2 * j], unpacked_[2 * j + 1], r_.vector(step, v)[static_cast<std::size_t>(j)]);
+    store_piece(v, unpacked_.all(), inside);
+  }
+}
+
+}  // namespace flashptx::gen

@@ -1,0 +1,216 @@
+// The preparation kernels on the emulator through the host's face: every kind against float64, quantisation bit by
+// bit, adversarial orders, values that are not finite; and what is refused. Next: tools/reference/prepare.h.
+#include "host/prepare.h"
+
+#include <cstring>
+
+#include "gen/hadamard_signs.h"
+#include "tests/support.h"
+#include "tools/reference/numeric.h"
+#include "tools/reference/prepare.h"
+
+using namespace flashptx;
+using namespace flashptx::reference;
+
+namespace {
+
+struct Outcome {
+  Status status;
+  Prepared got;
+};
+
+Outcome run(const PrepareData& data, std::uint64_t seed) {
+  const PrepareProblem& p = data.problem;
+  Outcome out;
+  std::unique_ptr<Device> device;
+  EmulatorOptions options;
+  options.seed = seed;
+  options.adversary_level = seed ? 2 : 1;
+  if (out.status = open_emulator(options, &device); !out.status.ok()) return out;
+  out.got.y.resize(extent_bytes(p, p.y, p.out));
+  out.got.scales.resize(static_cast<std::size_t>(p.scale_count()));
+  if (p.scale_kind != ScaleKind::block) out.got.amax.resize(out.got.scales.size());
+  const auto count = [](const auto& v) { return v.size() * sizeof v[0]; };
+  PreparePointers at;
+  std::vector<std::uint64_t> taken;
+  const auto take = [&](std::size_t bytes, const void* from) {
+    std::uint64_t a = 0;
+    if (bytes == 0 || !out.status.ok()) return a;
+    out.status = device->allocate(bytes, &a);
+    taken.push_back(a);
+    if (out.status.ok()) out.status = from ? device->copy_to_device(a, from, bytes) : device->fill(a, 0xFF, bytes, nullptr);
+    return a;
+  };
+  at.x = take(data.x.size(), data.x.data()), at.y = take(out.got.y.size(), nullptr);
+  at.scales = take(count(out.got.scales), nullptr), at.amax = take(count(out.got.amax), nullptr);
+  at.cos = take(data.cos.size(), data.cos.data()), at.sin = take(data.sin.size(), data.sin.data());
+  {
+    Prepare prepare(*device);
+    if (out.status.ok()) out.status = prepare.run(p, at, nullptr);
+  }
+  const auto back = [&](auto& v, std::uint64_t from) {
+    if (out.status.ok() && !v.empty()) out.status = device->copy_from_device(v.data(), from, count(v));
+  };
+  back(out.got.y, at.y), back(out.got.scales, at.scales), back(out.got.amax, at.amax);
+  for (std::uint64_t a : taken) device->free(a);
+  return out;
+}
+
+std::string failure_of(const PrepareProblem& p, const std::string& inputs, std::uint64_t seed = 0) {
+  const PrepareData data = make_prepare_data(p, inputs, 3 + seed);
+  const Outcome o = run(data, seed);
+  return o.status.ok() ? judge(data, o.got).failure : o.status.message;
+}
+
+PrepareProblem problem(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d) {
+  PrepareProblem p;
+  p.batch = b, p.seqlen = s, p.heads = h, p.head_dim = d;
+  p.x = p.y = strides_bshd(s, h, d);
+  p.scale_kind = ScaleKind::head;
+  return p;
+}
+PrepareProblem blocks(PrepareProblem p, std::int64_t rows) {
+  p.scale_kind = ScaleKind::block, p.block_rows = rows;
+  return p;
+}
+PrepareProblem with(PrepareProblem p, Hadamard h, Rope r = Rope::none, DataType table = DataType::f32) {
+  p.hadamard = h, p.rope = r, p.table = table, p.seed = 12345;
+  if (r != Rope::none) p.position = 5, p.table_rows = p.position + p.seqlen;
+  return p;
+}
+PrepareProblem stored(PrepareProblem p) {
+  p.out = p.in;
+  return p;
+}
+
+}  // namespace
+
+TEST_SUITE("host/prepare") {
+  TEST_CASE("quantisation per head, per tensor and per block is right to the bit") {
+    for (const std::string& inputs : prepare_inputs()) {
+      CAPTURE(inputs);
+      PrepareProblem p = problem(2, 150, 3, 128);
+      CHECK(failure_of(p, inputs) == "");
+      p.out = DataType::e5m2, p.scale_kind = ScaleKind::tensor;
+      CHECK(failure_of(p, inputs, 1) == "");
+      CHECK(failure_of(blocks(problem(2, 150, 2, 64), 64), inputs, 2) == "");
+      p = blocks(problem(1, 100, 2, 256), 32);
+      p.in = DataType::f16, p.out = DataType::e5m2;
+      CHECK(failure_of(p, inputs, 3) == "");
+    }
+  }
+
+  TEST_CASE("every head_dim, ragged blocks, blocks of any number of rows") {
+    for (int d = 16; d <= 256; d += 16) {
+      CAPTURE(d);
+      CHECK(failure_of(problem(1, 70, 2, d), "random") == "");
+      CHECK(failure_of(blocks(problem(1, 70, 1, d), 48), "random") == "");
+    }
+    for (int rows : {1, 7, 16, 33, 64, 128, 200, 256, 700}) {
+      CAPTURE(rows);
+      CHECK(failure_of(blocks(problem(1, 410, 1, 128), rows), "outliers") == "");
+    }
+    CHECK(failure_of(blocks(problem(1, 300, 1, 256), 300), "random", 4) == "");
+  }
+
+  TEST_CASE("a fixed scale is used as it is") {
+    PrepareProblem p = problem(1, 90, 2, 128);
+    p.scale_kind = ScaleKind::tensor, p.fixed_scale = 0.003f;
+    CHECK(failure_of(p, "random") == "");
+    CHECK(failure_of(p, "not_finite") == "");
+  }
+
+  TEST_CASE("Hadamard and its inverse equal float64") {
+    for (int d : {64, 128, 256, 96, 192, 80}) {
+      CAPTURE(d);
+      CHECK(failure_of(stored(with(problem(1, 70, 2, d), Hadamard::forward)), "random", 1) == "");
+      PrepareProblem p = problem(1, 33, 2, d);
+      p.in = DataType::f16;
+      CHECK(failure_of(stored(with(p, Hadamard::inverse)), "ramp", 2) == "");
+    }
+    CHECK(failure_of(stored(with(problem(1, 40, 1, 128), Hadamard::forward)), "not_finite") == "");
+  }
+
+  TEST_CASE("RoPE equals float64: both pairings, both tables") {
+    for (int d : {64, 128, 256, 96, 192, 32, 224})
+      for (Rope r : {Rope::interleaved, Rope::half})
+        for (DataType table : {DataType::f32, DataType::bf16}) {
+          CAPTURE(d);
+          CHECK(failure_of(stored(with(problem(1, 40, 3, d), Hadamard::none, r, table)), "random", 1) == "");
+        }
+  }
+
+  TEST_CASE("fused: RoPE, Hadamard and quantisation in one pass") {
+    for (int d : {64, 128, 256, 96, 192})
+      for (Rope r : {Rope::none, Rope::interleaved, Rope::half}) {
+        CAPTURE(d);
+        const DataType table = d == 128 ? DataType::bf16 : DataType::f32;
+        PrepareProblem p = with(problem(1, 150, 5, d), Hadamard::forward, r, table);
+        CHECK(failure_of(blocks(p, 64), "outliers", 1) == "");
+        CHECK(failure_of(blocks(p, 128), "random", 2) == "");
+        p.in = DataType::f16;
+        CHECK(failure_of(p, "random", 3) == "");
+      }
+    CHECK(failure_of(blocks(with(problem(1, 300, 2, 256), Hadamard::forward, Rope::half), 300), "random", 4) == "");
+    CHECK(failure_of(blocks(with(problem(1, 130, 1, 128), Hadamard::forward, Rope::half), 64), "not_finite", 5) == "");
+    CHECK(failure_of(blocks(with(problem(1, 130, 1, 128), Hadamard::none, Rope::half), 64), "zeros", 6) == "");
+  }
+
+  TEST_CASE("blocks fused with Hadamard are Hadamard, then blocks, to the bit") {
+    PrepareProblem p = blocks(with(problem(2, 150, 2, 128), Hadamard::forward), 64);
+    PrepareData data = make_prepare_data(p, "outliers", 9);
+    const Outcome fused = run(data, 1);
+    REQUIRE_MESSAGE(fused.status.ok(), fused.status.message);
+    data.problem = stored(p);
+    const Outcome first = run(data, 2);
+    REQUIRE_MESSAGE(first.status.ok(), first.status.message);
+    data.problem = p;
+    data.problem.hadamard = Hadamard::none;
+    data.x = first.got.y;
+    const Outcome second = run(data, 3);
+    REQUIRE_MESSAGE(second.status.ok(), second.status.message);
+    CHECK(fused.got.y == second.got.y);
+    CHECK(fused.got.scales == second.got.scales);
+  }
+
+  TEST_CASE("the inverse undoes Hadamard") {
+    PrepareProblem p = stored(with(problem(1, 64, 1, 128), Hadamard::forward));
+    PrepareData data = make_prepare_data(p, "ramp", 9);
+    const std::vector<std::uint8_t> before = data.x;
+    data.x = run(data, 0).got.y;
+    data.problem.hadamard = Hadamard::inverse;
+    const Outcome back = run(data, 0);
+    REQUIRE_MESSAGE(back.status.ok(), back.status.message);
+    for (std::int64_t i = 0; i < 64 * 128; ++i)
+      CHECK(std::abs(load(DataType::bf16, back.got.y.data(), i) - load(DataType::bf16, before.data(), i)) < 0.15);
+  }
+
+  TEST_CASE("strides: heads outside, gaps between rows, broadcast input") {
+    PrepareProblem p = problem(2, 60, 3, 96);
+    p.x = {3 * 60 * 112, 112, 60 * 112};
+    p.y = {60 * 3 * 144, 3 * 144, 144};
+    CHECK(failure_of(p, "random", 1) == "");
+    CHECK(failure_of(blocks(with(p, Hadamard::forward, Rope::half), 32), "random", 2) == "");
+    p.x.head = 0;
+    CHECK(failure_of(stored(with(p, Hadamard::forward)), "ramp", 3) == "");
+  }
+
+  TEST_CASE("the signs are the stated hash, half of them negative") {
+    int negative = 0;
+    for (std::uint32_t seed = 0; seed < 16; ++seed) {
+      std::uint32_t words[8];
+      hadamard_signs(seed, words);
+      for (std::uint32_t j = 0; j < 256; ++j) {
+        CHECK((words[j / 32] >> j % 32 & 1) == hadamard_negates(seed, j));
+        negative += hadamard_negates(seed, j);
+      }
+    }
+    CHECK(negative > 1900);
+    CHECK(negative < 2200);
+  }
+
+  TEST_CASE("an empty problem launches nothing") {
+    CHECK(failure_of(problem(0, 10, 2, 128), "random") == "");
+    CHECK(failure_of(problem(1, 0, 2, 128), "random") == "");
+  }
+}
