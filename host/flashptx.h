@@ -174,6 +174,76 @@ flashptx_status flashptx_transpose_v(flashptx_context* context,
                                      const flashptx_transpose_problem* problem, const void* v,
                                      void* vt, void* stream);
 
+typedef enum flashptx_scale_kind {
+  FLASHPTX_SCALE_TENSOR = 0, /* one scale */
+  FLASHPTX_SCALE_HEAD = 1,   /* (batch, heads) */
+  FLASHPTX_SCALE_BLOCK = 2   /* (batch, heads, ceil(seqlen / block_rows)) */
+} flashptx_scale_kind;
+
+typedef enum flashptx_hadamard_kind {
+  FLASHPTX_HADAMARD_NONE = 0,
+  FLASHPTX_HADAMARD_FORWARD = 1, /* y = H D x / sqrt(n) */
+  FLASHPTX_HADAMARD_INVERSE = 2  /* y = D H x / sqrt(n), undoes it: for O when V was turned */
+} flashptx_hadamard_kind;
+
+typedef enum flashptx_rope_kind {
+  FLASHPTX_ROPE_NONE = 0,
+  FLASHPTX_ROPE_INTERLEAVED = 1, /* pairs (2i, 2i + 1) */
+  FLASHPTX_ROPE_HALF = 2         /* pairs (i, i + head_dim / 2) */
+} flashptx_rope_kind;
+
+/* x (batch, seqlen, heads, head_dim), f16 or bf16 -> RoPE -> Hadamard -> y, the same shape.
+ *
+ * Scales. x is about scale * y, with scale = amax / 448 (E4M3) or / 57344 (E5M2), amax the largest
+ * magnitude of what shares it. Values that are not finite are left out of amax: an infinity becomes the
+ * largest value of the type, NaN stays NaN. amax = 0 gives scale 1; an amax below 2^-100 counts as 2^-100.
+ *
+ * Hadamard. n is the largest power of two that divides head_dim (64, 128, 256: all of it; 96: blocks of 32).
+ * D are random signs by `seed`: prepare Q and K with the same seed. Blocks are rounded to bf16 between
+ * Hadamard or RoPE and the quantisation. f16 output may overflow where a row's norm exceeds 65504.
+ *
+ * RoPE. cos and sin: (table_rows, head_dim / 2), contiguous; row i uses line position + i. */
+typedef struct flashptx_prepare_problem {
+  size_t size;          /* sizeof(flashptx_prepare_problem) */
+  int32_t input_dtype;  /* FLASHPTX_F16 or FLASHPTX_BF16 */
+  int32_t output_dtype; /* FLASHPTX_E4M3, FLASHPTX_E5M2; or input_dtype: not quantised */
+  int64_t batch;        /* 0 to 65535 */
+  int64_t seqlen, heads;
+  int64_t head_dim; /* 16, 32, ... 256; with RoPE a multiple of 32 */
+  flashptx_strides x, y;
+  int32_t scale_kind;  /* flashptx_scale_kind */
+  float fixed_scale;   /* with FLASHPTX_SCALE_TENSOR: this scale; 0: it follows from the data */
+  int64_t block_rows;  /* with FLASHPTX_SCALE_BLOCK: >= 1; best 64 to 128, few waste threads; else 0 */
+  int32_t hadamard;    /* flashptx_hadamard_kind */
+  uint32_t seed;       /* of its signs */
+  int32_t rope;        /* flashptx_rope_kind */
+  int32_t table_dtype; /* with RoPE: FLASHPTX_F32 or FLASHPTX_BF16 */
+  int64_t position;    /* with RoPE: line of the tables for row 0 */
+  int64_t table_rows;  /* with RoPE: lines that the tables have, >= position + seqlen */
+} flashptx_prepare_problem;
+
+/* fp32 values in `scales` (and in `amax`) for this problem; 0 if it is not quantised. */
+int64_t flashptx_scale_count(const flashptx_prepare_problem* problem);
+
+/* Quantisation, behind Hadamard if asked for; rope must be 0. y: another address than x. scales: written.
+ * amax: written, as many values as scales; NULL with FLASHPTX_SCALE_BLOCK or a fixed_scale, which need none. */
+flashptx_status flashptx_quantize(flashptx_context* context, const flashptx_prepare_problem* problem,
+                                  const void* x, void* y, float* scales, float* amax, void* stream);
+
+/* Hadamard or its inverse alone: output_dtype equals input_dtype, rope is 0. In place where y = x. */
+flashptx_status flashptx_hadamard(flashptx_context* context, const flashptx_prepare_problem* problem,
+                                  const void* x, void* y, void* stream);
+
+/* RoPE, then Hadamard if asked for, then quantisation unless output_dtype equals input_dtype (scales and
+ * amax are then not looked at): in one pass over memory with FLASHPTX_SCALE_BLOCK. */
+flashptx_status flashptx_rope_hadamard_quantize(flashptx_context* context,
+                                                const flashptx_prepare_problem* problem,
+                                                const void* x, const void* cos, const void* sin,
+                                                void* y, float* scales, float* amax, void* stream);
+
+/* Bit j % 32 of word j / 32: whether column j < 256 is negated by D. */
+void flashptx_hadamard_signs(uint32_t seed, uint32_t words[8]);
+
 /* Memory of the context's device, for programs that have no other allocator (and for the emulator,
  * whose addresses only it can give). Copies are synchronous; addresses are 256-byte aligned. */
 flashptx_status flashptx_device_alloc(flashptx_context* context, size_t bytes, void** address);

@@ -236,10 +236,18 @@ EmittedKernel emit_prepare(const PrepareConfig& c) {
 
 std::vector<PrepareConfig> prepare_catalog() {
   std::vector<PrepareConfig> all;
-  const auto add = [&](const PrepareConfig& c) { all.push_back(c); };
-  PrepareConfig c;
-  c.sink = Sink::transpose;
-  for (int d : {64, 128, 256}) c.head_dim = d, add(c);
+  for (const char* name : {"prep_transpose_fp8_d64", "prep_transpose_fp8_d128", "prep_transpose_fp8_d256", "prep_amax_bf16_d128",
+                           "prep_quantize_bf16_e4m3_d128", "prep_quantize_blocks_bf16_e4m3_d128_r128",
+                           "prep_quantize_blocks_f16_e5m2_d64_r64", "prep_hadamard_bf16_d128", "prep_unhadamard_bf16_d128",
+                           "prep_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
+                           "prep_hadamard_quantize_blocks_bf16_e4m3_d256_r64",
+                           "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
+                           "prep_rope_interleaved_bf16_hadamard_quantize_blocks_bf16_e4m3_d128_r128"}) {
+    PrepareConfig c;
+    std::string error;
+    if (!PrepareConfig::parse(name, &c, &error)) throw Error(error);
+    all.push_back(c);
+  }
   return all;
 }
 

@@ -39,7 +39,8 @@ int most_rows(const PrepareConfig& c) {
 int ctas_per_sm(const Rows& r) {
   const int words = 4 * r.at.vectors * r.at.steps;
   if (!r.transforms()) return words <= 32 ? 4 : 3;
-  return words <= 32 ? 3 : 2;
+  if (r.at.vectors > 7) return 1;
+  return words <= 32 && r.at.vectors <= 4 ? 3 : 2;
 }
 
 class Frame {
