@@ -166,4 +166,21 @@ TEST_SUITE("tools/units") {
           "timing needs a GPU; the result was checked");
     CHECK(j["meta"]["version"]["json"]["major"] == 1);
   }
+
+  TEST_CASE("charts from a written CSV are those of the run that wrote it") {
+    units::Findings f;
+    f.device.name = "a card, of one's own";
+    units::Result r;
+    r.group = "special", r.name = "ex2_f32", r.unit = "results", r.checked = r.timed = true;
+    r.median = 15.99, r.expected = 16, r.megahertz = 1980;
+    f.results.push_back(r);
+    units::BesideSweep sweep;
+    sweep.type = "f16", sweep.work = "ex2";
+    sweep.points = {{0.001, 4096, 16, 1000, 900, 100, 0}, {0.01, 2048, 16, 2000, 900, 1900, 0.5}};
+    f.sweeps.push_back(sweep);
+    const units::Findings back = units::read_csv(units::csv_text(f));
+    CHECK(units::rates_svg(back) == units::rates_svg(f));
+    CHECK(units::beside_svg(back) == units::beside_svg(f));
+    CHECK_THROWS_WITH(units::read_csv("a,b\n"), "line 1: no line of `units --csv`");
+  }
 }

@@ -1,16 +1,17 @@
 #!/bin/bash
-# The ladder and the timelines, measured: tools/bench/study_gpu.sh FLASHPTX OUTPUT_FOLDER
-# Builds nothing, needs one GPU for about two minutes. Leaves ladder.csv, .json, .svg, .txt, trace_table.csv, trace.txt
-# and timelines.tar.gz (per kernel: the picture, Perfetto's JSON, the flat marks).
+# The ladder, the timelines and the units, measured: tools/bench/study_gpu.sh FLASHPTX OUTPUT_FOLDER
+# Builds nothing, needs one GPU for about two minutes. Leaves ladder.csv, .svg, .txt, trace_table.csv, trace.txt, units.csv,
+# units.txt and pictures.tar.gz (ladder.json; per kernel the timeline, Perfetto's JSON, the flat marks; the units' charts).
 set -u
 flashptx=$(readlink -f "${1:?path of flashptx}") || exit 2
 out=${2:?output folder}
 mkdir -p "$out" && out=$(readlink -f "$out") || exit 2
+root=$(cd "$(dirname "$0")/../.." && pwd)
 failed=0
 limited() { timeout "$@" || { echo "FAILED ($?): ${*:2}"; failed=1; }; }
 
 cd "$(mktemp -d)" || exit 2
-limited 150 "$flashptx" ladder --device cuda --ablation --csv "$out/ladder.csv" --json "$out/ladder.json" \
+limited 150 "$flashptx" ladder --device cuda --ablation --csv "$out/ladder.csv" --json ladder.json \
   --svg "$out/ladder.svg" > "$out/ladder.txt" 2>&1
 cat "$out/ladder.txt"
 
@@ -26,8 +27,9 @@ for name in $(echo $kernels | tr ' ' '\n' | sort -u); do
   limited 30 "$flashptx" trace "$name" --device cuda --batch 1 --heads 16 --seqlen 8192 --capacity 6144 \
     --table "$out/trace_table.csv" -o "$name"
 done > "$out/trace.txt" 2>&1
+limited 90 "$flashptx" units --device cuda --folder "$root/ptx/units" --csv "$out/units.csv" --svg units > "$out/units.txt" 2>&1
 grep -E '^(kernel|marks cost|cycles|FAILED)' "$out/trace.txt"
-find . -name '*.json' ! -name '*d128_full__q192*' ! -name '*overlap_pp_plain*' -delete  # several megabytes each
-tar czf "$out/timelines.tar.gz" ./*.svg ./*.json ./*.csv
+find . -name '*.json' ! -name 'ladder.json' ! -name '*d128_full__q192*' ! -name '*overlap_pp_plain*' -delete  # several megabytes each
+tar czf "$out/pictures.tar.gz" ./*.svg ./*.json ./*.csv
 ls -l "$out"
 exit $failed

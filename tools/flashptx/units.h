@@ -139,6 +139,7 @@ struct Findings {
 std::string table_text(const Findings& f);
 std::string claims_text(const Findings& f);
 std::string csv_text(const Findings& f);
+Findings read_csv(const std::string& text);  // of csv_text; throws std::runtime_error with the line
 std::string json_text(const Findings& f);
 std::string rates_svg(const Findings& f);   // bars: each unit against its ceiling
 std::string beside_svg(const Findings& f);  // lines: tensor rate against exp per multiply-add

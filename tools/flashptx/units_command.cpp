@@ -7,6 +7,7 @@
 
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
+#include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/units.h"
 
@@ -15,7 +16,7 @@ namespace flashptx {
 namespace {
 
 struct UnitsOptions {
-  std::string only, csv, json, svg, emit, folder, device = "auto";
+  std::string only, csv, json, svg, emit, folder, from, device = "auto";
   int samples = 7;
   bool list = false, no_beside = false;
 };
@@ -43,12 +44,21 @@ void emit_units(const UnitsOptions& o, const std::vector<std::string>& folders) 
       if (wanted(o, u)) write(o.emit + "/unit_" + u.name + ".ptx", units::unit_text(u, folders));
 }
 
+void draw(const UnitsOptions& o, const units::Findings& f) {
+  write(o.svg + "_rates.svg", units::rates_svg(f));
+  write(o.svg + "_beside.svg", units::beside_svg(f));
+}
+
 // Returns whether every result was right.
 bool run_units(const UnitsOptions& o) {
   std::vector<std::string> folders = units::unit_folders();
   if (!o.folder.empty()) folders = {o.folder};
   if (o.list) return list_units(o), true;
   if (!o.emit.empty()) return emit_units(o, folders), true;
+  if (!o.from.empty()) {
+    if (o.svg.empty()) throw std::runtime_error("--from draws: it wants --svg PREFIX");
+    return draw(o, units::read_csv(read_or_leave(o.from))), true;
+  }
   std::unique_ptr<Device> device;
   DeviceRequest request;
   std::string note;
@@ -78,8 +88,7 @@ bool run_units(const UnitsOptions& o) {
   if (!o.svg.empty()) {
     if (f.device.is_emulator)
       throw std::runtime_error("--svg: charts need timings, and timing needs a GPU");
-    write(o.svg + "_rates.svg", units::rates_svg(f));
-    write(o.svg + "_beside.svg", units::beside_svg(f));
+    draw(o, f);
   }
   return right;
 }
@@ -99,6 +108,7 @@ void add_units(Command& app) {
   c->add_option("--csv", o->csv, "Write CSV to this file");
   c->add_option("--json", o->json, "Write JSON (nvbench's shape) to this file");
   c->add_option("--svg", o->svg, "Write PREFIX_rates.svg and PREFIX_beside.svg");
+  c->add_option("--from", o->from, "Draw --svg from a CSV written before, and run nothing");
   c->add_option("--emit", o->emit, "Write the kernels' PTX into this folder and run nothing");
   c->add_option("--folder", o->folder, "Where the micro-kernels are (ptx/units)");
   c->add_flag("--list", o->list, "Name the units and run nothing");
