@@ -7,6 +7,7 @@
 #include "tests/support.h"
 #include "tools/flashptx/ladder_print.h"
 #include "tools/flashptx/ladder_run.h"
+#include "tools/flashptx/runner.h"
 #include "tools/reference/error.h"
 
 using namespace flashptx;
@@ -122,13 +123,9 @@ TEST_SUITE("gen/ladder") {
         EmulatorOptions options;
         options.seed = 9, options.adversary_level = 2, options.multiprocessors = 1;
         REQUIRE(open_emulator(options, &device).ok());
-        const reference::Tensors t =
-            reference::make_tensors(p, reference::Layout::bshd, reference::Inputs::random, 17);
-        LadderResult r;
-        const Status s = run_kernel(*device, c, t, 0, &r);
-        REQUIRE_MESSAGE(s.ok(), s.message);
-        CHECK(compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse)
-                  .first_failure == "");
+        Attention attention(*device);
+        const Case made = make_case(p, reference::Layout::bshd, reference::Inputs::random, 17, true, 0);
+        CHECK(run_case(*device, attention, made, {c.name(), "", {}}).complaint() == "");
       }
   }
 

@@ -9,6 +9,7 @@
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/ladder_print.h"
 #include "tools/flashptx/ladder_run.h"
+#include "tools/flashptx/runner.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/statistics.h"
 #include "tools/flashptx/trace_files.h"
@@ -51,50 +52,51 @@ std::vector<LadderRow> rows_of(const LadderOptions& o) {
   return rows;
 }
 
-Status run(Device& device, const LadderRung& rung, const reference::Tensors& t, int repeats, LadderResult* r) {
-  return rung.kernel ? run_kernel(device, *rung.kernel, t, repeats, r)
-                     : run_rung(device, *rung.mma_sync, t, repeats, r);
+// Rows of the timed problem that are compared: float64 takes seconds for all.
+constexpr std::int64_t timed_rows = 48;
+
+Case case_of(const LadderShape& shape, std::uint64_t seed, std::int64_t rows) {
+  return make_case(problem_of(shape), reference::Layout::bshd, reference::Inputs::random, seed, true, rows);
 }
 
-reference::Tensors tensors_of(const LadderShape& shape, std::uint64_t seed) {
-  return reference::make_tensors(problem_of(shape), reference::Layout::bshd, reference::Inputs::random, seed);
+// Runs a rung; `milliseconds` of each repeat. Returns what is wrong.
+std::string run(Device& device, const LadderRung& rung, const Case& c, int repeats, LadderRow* row,
+                std::vector<float>* milliseconds) {
+  if (rung.kernel) {
+    Attention attention(device);
+    const Outcome out = run_case(device, attention, c, {rung.kernel->name(), "", {}}, repeats);
+    row->error = out.error.max, row->plain_error = out.error.plain_max;
+    *milliseconds = out.milliseconds;
+    return out.complaint();
+  }
+  LadderResult r;
+  if (const Status s = run_rung(device, *rung.mma_sync, c.tensors, repeats, &r); !s.ok()) return s.message;
+  *milliseconds = r.milliseconds;
+  if (!c.problem().rows.empty()) return "";  // timed: checked before, on the small problem
+  const reference::Error e = compare(c.problem(), c.exact, c.plain, r.o, r.lse);
+  row->error = e.max, row->plain_error = e.plain_max;
+  // Standard attention rounds S to 16 bits, which the rule does not foresee: four times the allowance.
+  if (rung.mma_sync != Rung::unfused_scores) return e.first_failure;
+  return e.max <= 4 * e.allowed_max ? "" : "off by " + std::to_string(e.max);
 }
 
 // On a problem that the host can follow in float64.
 void check(Device& device, LadderRow* row) {
   LadderShape small = row->shape;
-  small.batch = 1, small.seqlen = 600, small.heads = 2;
-  if (device.info().is_emulator) small.seqlen = 200;
-  const reference::Tensors t = tensors_of(small, 5);
-  LadderResult r;
-  if (const Status s = run(device, row->rung, t, 0, &r); !s.ok()) {
-    row->failure = s.message;
-    return;
-  }
-  const reference::Error e =
-      compare(t.problem, attention_float64(t.problem), attention_plain(t.problem), r.o, r.lse);
-  row->error = e.max, row->plain_error = e.plain_max;
-  // Standard attention rounds S to 16 bits, which the rule does not foresee: four times the allowance.
-  if (row->rung.mma_sync != Rung::unfused_scores) row->failure = e.first_failure;
-  else if (!(e.max <= 4 * e.allowed_max)) row->failure = "off by " + std::to_string(e.max);
+  small.batch = 1, small.seqlen = device.info().is_emulator ? 200 : 600, small.heads = 2;
+  std::vector<float> unused;
+  row->failure = run(device, row->rung, case_of(small, 5, small.seqlen), 0, row, &unused);
 }
 
-void measure(Device& device, const reference::Tensors& t, int repeats, LadderRow* row) {
-  LadderResult r;
-  if (const Status s = run(device, row->rung, t, repeats, &r); !s.ok()) {
-    row->failure = s.message;
-    return;
-  }
-  if (const std::string why = refuse_samples(r.milliseconds); !why.empty()) {
-    row->failure = why;
-    return;
-  }
-  const Quartiles q = quartiles(r.milliseconds);
-  const LadderShape& s = row->shape;
-  const double flop = 4.0 * s.batch * s.heads * static_cast<double>(s.seqlen) * s.seqlen * s.head_dim *
-                      (s.mask == Mask::causal ? 0.5 : 1);
+void measure(Device& device, const Case& c, int repeats, LadderRow* row) {
+  LadderRow timed = *row;  // the error that is shown is the small problem's
+  std::vector<float> milliseconds;
+  row->failure = run(device, row->rung, c, repeats, &timed, &milliseconds);
+  if (row->failure.empty()) row->failure = refuse_samples(milliseconds);
+  if (!row->failure.empty()) return;
+  const Quartiles q = quartiles(milliseconds);
   row->milliseconds = q.median, row->relative_spread = q.relative_spread();
-  row->teraflops = flop / q.median * 1e-9;
+  row->teraflops = flops(c.problem()) / q.median * 1e-9;
 }
 
 void write(const std::string& path, const std::string& text) {
@@ -131,15 +133,15 @@ void run_ladder(const LadderOptions& o) {
   std::cout << describe(device->info()) << "\n" << (timed ? "" : "not timed: timing needs a GPU\n");
   bool right = true;
   std::string shape;
-  reference::Tensors tensors;
+  Case timed_case;
   for (LadderRow& r : rows) {
     if (describe(r.shape) != shape) {
       shape = describe(r.shape);
       std::cout << shape << "\n";
-      if (timed) tensors = tensors_of(r.shape, 6);
+      if (timed) timed_case = case_of(r.shape, 6, timed_rows);
     }
     check(*device, &r);
-    if (timed && r.failure.empty()) measure(*device, tensors, o.repeats, &r);
+    if (timed && r.failure.empty()) measure(*device, timed_case, o.repeats, &r);
     std::cout << ladder_line(r, timed) << std::flush;
     right = right && r.failure.empty();
   }

@@ -2,12 +2,8 @@
 #include "tools/flashptx/ladder_run.h"
 
 #include <cmath>
-#include <cstring>
 #include <map>
-#include <memory>
 
-#include "host/attention.h"
-#include "tools/flashptx/runner.h"
 #include "tools/reference/numeric.h"
 
 namespace flashptx {
@@ -151,49 +147,6 @@ Status run_rung(Device& device, Rung rung, const reference::Tensors& tensors, in
     out->o[i] = static_cast<float>(reference::decode(p.dtype, o16[i]));
   return repeats > 0
              ? device.time([&] { return r.launch(); }, 5, repeats, nullptr, &out->milliseconds)
-             : Status{};
-}
-
-Status run_kernel(Device& device, const KernelConfig& config, const reference::Tensors& tensors,
-                  int repeats, LadderResult* out) {
-  const reference::Problem& p = tensors.problem;
-  const auto rows = static_cast<std::size_t>(p.batch * p.seqlen_q * p.heads_q),
-             elements = rows * static_cast<std::size_t>(p.head_dim_v);
-  ForwardProblem problem;
-  problem.dtype = p.dtype, problem.mask = p.mask, problem.softmax_scale = p.scale;
-  problem.batch = p.batch, problem.heads_q = p.heads_q, problem.heads_kv = p.heads_kv;
-  problem.seqlen_q = p.seqlen_q, problem.seqlen_k = p.seqlen_k;
-  problem.head_dim = p.head_dim, problem.head_dim_v = p.head_dim_v;
-  problem.q = strides_bshd(p.seqlen_q, p.heads_q, p.head_dim);
-  problem.k = strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim);
-  problem.v = strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim_v);
-  problem.o = strides_bshd(p.seqlen_q, p.heads_q, p.head_dim_v);
-  Attention attention(device);
-  std::unique_ptr<ForwardPlan> plan;
-  Status s = attention.plan_forward(problem, {config.name(), "", {}}, &plan);
-  if (!s.ok()) return s;
-  GuardedBuffer q(device, tensors.q.size()), k(device, tensors.k.size()), v(device, tensors.v.size());
-  GuardedBuffer o(device, 2 * elements), lse(device, 4 * rows);
-  for (Status step : {q.allocate(0), k.allocate(0), v.allocate(0), o.allocate(0xff), lse.allocate(0xff)})
-    if (!step.ok()) return step;
-  for (Status step : {q.upload(tensors.q), k.upload(tensors.k), v.upload(tensors.v)})
-    if (!step.ok()) return step;
-  ForwardPointers at;
-  at.q = q.address(), at.k = k.address(), at.v = v.address(), at.o = o.address(), at.lse = lse.address();
-  s = plan->run(at, nullptr);
-  if (s.ok()) s = device.synchronize(nullptr);
-  std::vector<std::uint8_t> o_bytes, lse_bytes;
-  bool o_guards = true, lse_guards = true;
-  if (s.ok()) s = o.download(&o_bytes, &o_guards);
-  if (s.ok()) s = lse.download(&lse_bytes, &lse_guards);
-  if (!s.ok()) return s;
-  if (!o_guards || !lse_guards)
-    return Status::error(StatusCode::internal, "bytes beside O or LSE were overwritten");
-  out->o.resize(elements), out->lse.resize(rows);
-  reference::load_row(p.dtype, o_bytes.data(), 0, static_cast<int>(elements), out->o.data());
-  std::memcpy(out->lse.data(), lse_bytes.data(), lse_bytes.size());
-  return repeats > 0
-             ? device.time([&] { return plan->run(at, nullptr); }, 5, repeats, nullptr, &out->milliseconds)
              : Status{};
 }
 

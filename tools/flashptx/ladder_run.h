@@ -23,8 +23,5 @@ std::vector<LadderConfig> kernels_of_rung(Rung rung, DataType dtype, int head_di
 // Tensors must be bshd. repeats 0: no timing (the emulator has none).
 Status run_rung(Device& device, Rung rung, const reference::Tensors& tensors, int repeats,
                 LadderResult* out);
-// The same for a kernel of the catalogue's kind (head_dim and head_dim_v equal).
-Status run_kernel(Device& device, const KernelConfig& config, const reference::Tensors& tensors,
-                  int repeats, LadderResult* out);
 
 }  // namespace flashptx

@@ -337,7 +337,8 @@ BesideSweep run_beside(Device& device, const Unit& unit, const std::vector<std::
       std::vector<double> total, tensor, work;
       for (int s = 0; s < samples; ++s) {
         const Timing t = runner.launch(l);
-        // Not the clock after the closing barrier: ptxas may read it before the barrier.
+        // Not the clock behind the closing barrier: ptxas makes it BAR.SYNC.DEFER_BLOCKING, which does not hold
+        // up a read of the clock.
         total.push_back(std::max(t.part_clocks[0], t.part_clocks[1]));
         tensor.push_back(t.part_clocks[0]);
         work.push_back(t.part_clocks[1]);
