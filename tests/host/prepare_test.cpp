@@ -19,7 +19,7 @@ struct Outcome {
   Prepared got;
 };
 
-Outcome run(const PrepareData& data, std::uint64_t seed) {
+Outcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) {
   const PrepareProblem& p = data.problem;
   Outcome out;
   std::unique_ptr<Device> device;
@@ -41,7 +41,7 @@ Outcome run(const PrepareData& data, std::uint64_t seed) {
     if (out.status.ok()) out.status = from ? device->copy_to_device(a, from, bytes) : device->fill(a, 0xFF, bytes, nullptr);
     return a;
   };
-  at.x = take(data.x.size(), data.x.data()), at.y = take(out.got.y.size(), nullptr);
+  at.x = take(data.x.size(), data.x.data()), at.y = in_place ? at.x : take(out.got.y.size(), nullptr);
   at.scales = take(count(out.got.scales), nullptr), at.amax = take(count(out.got.amax), nullptr);
   at.cos = take(data.cos.size(), data.cos.data()), at.sin = take(data.sin.size(), data.sin.data());
   {
@@ -145,13 +145,14 @@ TEST_SUITE("host/prepare") {
       for (Rope r : {Rope::none, Rope::interleaved, Rope::half}) {
         CAPTURE(d);
         const DataType table = d == 128 ? DataType::bf16 : DataType::f32;
-        PrepareProblem p = with(problem(1, 150, 5, d), Hadamard::forward, r, table);
+        PrepareProblem p = with(problem(1, 70, 5, d), Hadamard::forward, r, table);
         CHECK(failure_of(blocks(p, 64), "outliers", 1) == "");
-        CHECK(failure_of(blocks(p, 128), "random", 2) == "");
-        p.in = DataType::f16;
+        p.in = DataType::f16, p.heads = 2;
         CHECK(failure_of(p, "random", 3) == "");
+        p.heads = 1, p.scale_kind = ScaleKind::tensor;
+        CHECK(failure_of(blocks(p, 128), "random", 2) == "");
       }
-    CHECK(failure_of(blocks(with(problem(1, 300, 2, 256), Hadamard::forward, Rope::half), 300), "random", 4) == "");
+    CHECK(failure_of(blocks(with(problem(1, 260, 1, 256), Hadamard::forward, Rope::half), 250), "random", 4) == "");
     CHECK(failure_of(blocks(with(problem(1, 130, 1, 128), Hadamard::forward, Rope::half), 64), "not_finite", 5) == "");
     CHECK(failure_of(blocks(with(problem(1, 130, 1, 128), Hadamard::none, Rope::half), 64), "zeros", 6) == "");
   }
@@ -183,6 +184,15 @@ TEST_SUITE("host/prepare") {
     REQUIRE_MESSAGE(back.status.ok(), back.status.message);
     for (std::int64_t i = 0; i < 64 * 128; ++i)
       CHECK(std::abs(load(DataType::bf16, back.got.y.data(), i) - load(DataType::bf16, before.data(), i)) < 0.15);
+  }
+
+  TEST_CASE("in place gives what out of place gives") {
+    for (Rope r : {Rope::none, Rope::half}) {
+      const PrepareData data = make_prepare_data(stored(with(problem(2, 100, 3, 128), Hadamard::forward, r)), "outliers", 2);
+      const Outcome beside = run(data, 1), in_place = run(data, 2, true);
+      REQUIRE_MESSAGE(in_place.status.ok(), in_place.status.message);
+      CHECK(beside.got.y == in_place.got.y);
+    }
   }
 
   TEST_CASE("strides: heads outside, gaps between rows, broadcast input") {
