@@ -42,11 +42,13 @@ Status read_prepare(const flashptx_prepare_problem* problem, flashptx::PreparePr
 // Reads the problem, refuses what the function is not for, runs.
 template <typename Refuse>
 flashptx_status prepare(flashptx_context* context, const flashptx_prepare_problem* problem,
-                        const flashptx::PreparePointers& at, void* stream, Refuse refuse) {
+                        const flashptx::PreparePointers& at, void* stream, Refuse refuse,
+                        bool transpose = false) {
   return guarded([&]() -> Status {
     if (context == nullptr) return invalid("context is a null pointer");
     flashptx::PrepareProblem p;
     if (Status s = read_prepare(problem, &p); !s.ok()) return s;
+    p.transpose = transpose;
     if (const char* why = refuse(p)) return invalid(why);
     return context->prepare.run(p, at, stream);
   });
@@ -74,6 +76,13 @@ flashptx_status flashptx_quantize(flashptx_context* context, const flashptx_prep
                      return "rope is not 0: call flashptx_rope_hadamard_quantize";
                    return p.quantizes() ? nullptr : "output_dtype equals input_dtype: must be e4m3 or e5m2";
                  });
+}
+
+flashptx_status flashptx_quantize_transpose_v(flashptx_context* context,
+                                              const flashptx_prepare_problem* problem, const void* v,
+                                              void* vt, float* scales, float* amax, void* stream) {
+  return prepare(context, problem, {address(v), address(vt), address(scales), address(amax), 0, 0},
+                 stream, [](const flashptx::PrepareProblem&) -> const char* { return nullptr; }, true);
 }
 
 flashptx_status flashptx_hadamard(flashptx_context* context, const flashptx_prepare_problem* problem,

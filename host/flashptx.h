@@ -230,6 +230,12 @@ int64_t flashptx_scale_count(const flashptx_prepare_problem* problem);
 flashptx_status flashptx_quantize(flashptx_context* context, const flashptx_prepare_problem* problem,
                                   const void* x, void* y, float* scales, float* amax, void* stream);
 
+/* V for FP8 attention: quantisation and flashptx_transpose_v in one pass. problem->y is not looked at; neither
+ * rope nor hadamard; blocks have 128 rows. vt: as of flashptx_transpose_v. */
+flashptx_status flashptx_quantize_transpose_v(flashptx_context* context,
+                                              const flashptx_prepare_problem* problem, const void* v,
+                                              void* vt, float* scales, float* amax, void* stream);
+
 /* Hadamard or its inverse alone: output_dtype equals input_dtype, rope is 0. In place where y = x. */
 flashptx_status flashptx_hadamard(flashptx_context* context, const flashptx_prepare_problem* problem,
                                   const void* x, void* y, void* stream);

@@ -67,6 +67,15 @@ Status check_steps(const PrepareProblem& p) {
   return {};
 }
 
+Status check_transposed(const PrepareProblem& p) {
+  if (!p.transpose) return {};
+  if (!p.quantizes()) return unsupported("output_dtype equals input_dtype: V is transposed as e4m3 or e5m2");
+  if (p.rope != Rope::none || p.hadamard != Hadamard::none) return unsupported("V is transposed with neither rope nor hadamard");
+  if (p.scale_kind == ScaleKind::block && p.block_rows != key_order_padding)
+    return unsupported("block_rows is " + text(p.block_rows) + ": must be " + text(key_order_padding) + " where V is transposed");
+  return {};
+}
+
 Status check_scales(const PrepareProblem& p) {
   if (!p.quantizes()) return {};
   if (p.scale_kind != ScaleKind::tensor && p.scale_kind != ScaleKind::head && p.scale_kind != ScaleKind::block)
@@ -75,6 +84,8 @@ Status check_scales(const PrepareProblem& p) {
     return invalid("block_rows is " + text(p.block_rows) + ": must be in [1, 2^31 - 1]");
   if (p.scale_kind != ScaleKind::block && p.block_rows != 0)
     return invalid("block_rows is " + text(p.block_rows) + ": must be 0 unless the scales are per block");
+  if (p.scale_kind == ScaleKind::block && p.heads * ((p.seqlen + p.block_rows - 1) / p.block_rows) > max_extent)
+    return unsupported("heads * ceil(seqlen / block_rows) is above 2^31 - 1: split the heads");
   if (p.fixed_scale == 0) return {};
   if (p.scale_kind != ScaleKind::tensor)
     return invalid("fixed_scale is " + std::to_string(p.fixed_scale) + ": only with one scale per tensor");
@@ -100,7 +111,7 @@ Status check_pointers(const PrepareProblem& p, const PreparePointers& at) {
   };
   const bool rope = p.rope != Rope::none;
   const Pointer pointers[] = {
-      {"x", at.x, 16, true},          {"y", at.y, 16, true},
+      {"x", at.x, 16, true},          {p.transpose ? "vt" : "y", at.y, 16, true},
       {"cos", at.cos, 16, rope},      {"sin", at.sin, 16, rope},
       {"scales", at.scales, 4, p.quantizes()},
       {"amax", at.amax, 4, p.quantizes() && p.scale_kind != ScaleKind::block && p.fixed_scale == 0}};
@@ -171,7 +182,7 @@ std::int64_t bytes(std::int64_t extent, std::int64_t stride, int size) { return 
 
 PrepareArguments arguments_of(const PrepareProblem& p, const PreparePointers& at) {
   PrepareArguments a;
-  a.x = at.x, a.y = at.y, a.scales = at.scales, a.amax = at.amax, a.cos = at.cos, a.sin = at.sin;
+  a.x = at.x, a.y = a.vt = at.y, a.scales = at.scales, a.amax = at.amax, a.cos = at.cos, a.sin = at.sin;
   const int in = size_of(p.in), out = size_of(p.out);
   a.x_stride_batch = bytes(p.batch, p.x.batch, in), a.y_stride_batch = bytes(p.batch, p.y.batch, out);
   a.x_stride_seq = bytes(p.seqlen, p.x.seq, in), a.y_stride_seq = bytes(p.seqlen, p.y.seq, out);
@@ -206,8 +217,10 @@ Status check_prepare(const PrepareProblem& p) {
   if (Status s = check_head_dim(p.head_dim, step, p.rope == Rope::none ? "" : "with rope"); !s.ok()) return s;
   if (Status s = check_steps(p); !s.ok()) return s;
   if (Status s = check_scales(p); !s.ok()) return s;
+  if (Status s = check_transposed(p); !s.ok()) return s;
   if (p.empty()) return {};
   if (Status s = check_view({"x", p.batch, p.seqlen, p.heads, p.head_dim, p.x}, size_of(p.in), false); !s.ok()) return s;
+  if (p.transpose) return {};
   return check_view({"y", p.batch, p.seqlen, p.heads, p.head_dim, p.y}, size_of(p.out), true);
 }
 
@@ -230,12 +243,13 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
   }
   if (p.scale_kind == ScaleKind::block) {
     c.sink = Sink::quantize_blocks;
-    c.rows = gen::rows_to_hold(c, p.block_rows);
+    c.transposed = p.transpose;
+    if (!p.transpose) c.rows = gen::rows_to_hold(c, p.block_rows);
     return {c};
   }
   PrepareConfig amax = c;
   amax.sink = Sink::amax;
-  c.sink = Sink::quantize;
+  c.sink = Sink::quantize, c.transposed = p.transpose;
   if (p.fixed_scale != 0) return {c};
   return {amax, c};
 }

@@ -33,6 +33,7 @@ struct PrepareProblem {
   DataType table = DataType::f32;    // of cos and sin (positions, head_dim / 2)
   std::int64_t position = 0;         // of row 0
   std::int64_t table_rows = 0;       // positions that the tables have
+  bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }
   bool empty() const { return batch == 0 || seqlen == 0 || heads == 0; }

@@ -49,7 +49,10 @@ void parse_steps(Words& w, PrepareConfig* c) {
   if (w.take("unhadamard")) c->hadamard = Hadamard::inverse;
   c->sink = Sink::store;
   if (w.take("amax")) c->sink = Sink::amax;
-  if (w.take("quantize")) c->sink = w.take("blocks") ? Sink::quantize_blocks : Sink::quantize;
+  if (w.take("quantize")) {
+    c->sink = w.take("blocks") ? Sink::quantize_blocks : Sink::quantize;
+    c->transposed = w.take("transpose");
+  }
 }
 
 void add(LaunchFacts& f, const std::string& name, ParamKind kind, const std::string& meaning, bool written = false) {
@@ -66,6 +69,11 @@ void add_tensor(LaunchFacts& f, const std::string& name, const std::string& mean
         "16; head_dim is contiguous");
 }
 
+void add_transposed(LaunchFacts& f, const std::string& type) {
+  add(f, "vt", ParamKind::pointer, type + "(batch, heads, head_dim, seqlen rounded up to 128) contiguous, 16-byte aligned; "
+      "zeros beyond seqlen", true);
+}
+
 void add_sink(LaunchFacts& f, const PrepareConfig& c) {
   const std::string limit = c.out == DataType::e4m3 ? "448" : "57344";
   if (c.sink == Sink::amax) {
@@ -77,6 +85,9 @@ void add_sink(LaunchFacts& f, const PrepareConfig& c) {
     add(f, "scales", ParamKind::pointer, "fp32, as many: x is about scale * y, scale = amax / " + limit, true);
     add(f, "per_tensor", ParamKind::u32, "1: one value for the whole tensor, 0: one for each (batch, head)");
     add(f, "fixed_scale", ParamKind::f32, "0: the scale follows from amax; else this scale, > 0");
+  } else if (c.sink == Sink::quantize_blocks && c.transposed) {
+    add(f, "scales", ParamKind::pointer,
+        "fp32 (batch, heads, ceil(seqlen / 128)): x is about scale * y, scale = amax of 128 rows / " + limit, true);
   } else if (c.sink == Sink::quantize_blocks) {
     add(f, "scales", ParamKind::pointer,
         "fp32 (batch, heads, ceil(seqlen / block_rows)): x is about scale * y, scale = amax of the block / " + limit, true);
@@ -88,7 +99,8 @@ void add_sink(LaunchFacts& f, const PrepareConfig& c) {
 LaunchFacts rows_facts(const PrepareConfig& c) {
   LaunchFacts f;
   add_tensor(f, "x", to_string(c.in), false);
-  if (c.has_output()) add_tensor(f, "y", c.sink == Sink::store ? to_string(c.in) : to_string(c.out), true);
+  if (c.transposed) add_transposed(f, std::string(to_string(c.out)) + " ");
+  else if (c.has_output()) add_tensor(f, "y", c.sink == Sink::store ? to_string(c.in) : to_string(c.out), true);
   add(f, "seqlen", ParamKind::u32, "rows");
   add(f, "heads", ParamKind::u32, "heads");
   if (c.rope != Rope::none) {
@@ -103,7 +115,7 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
           "bit j: column " + std::to_string(32 * i) + " + j is negated (hadamard_signs of gen/hadamard_signs.h)");
   add_sink(f, c);
   const std::string heads = c.rope == Rope::none ? "heads" : "ceil(heads / heads_per_cta)";
-  f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks ? "block_rows" : std::to_string(tile_rows(c))) + ") * " +
+  f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks && !c.transposed ? "block_rows" : std::to_string(tile_rows(c))) + ") * " +
            heads + ", batch";
   f.block_threads = rows_threads(c);
   return f;
@@ -112,8 +124,7 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
 LaunchFacts transpose_facts(const PrepareConfig& c) {
   LaunchFacts f;
   add_tensor(f, "v", "any 8-bit type", false);
-  add(f, "vt", ParamKind::pointer, "(batch, heads, head_dim, seqlen rounded up to 128) contiguous, 16-byte aligned; "
-      "zeros beyond seqlen", true);
+  add_transposed(f, "");
   add(f, "seqlen", ParamKind::u32, "keys");
   add(f, "heads", ParamKind::u32, "heads of V");
   f.grid = "ceil(seqlen / 128) * heads, batch";
@@ -133,6 +144,7 @@ std::string about(const PrepareConfig& c) {
   if (c.sink == Sink::store) s += "rounded to the type of the input.";
   if (c.sink == Sink::quantize) s += std::string("then to ") + to_string(c.out) + ", saturating, with the scale of a tensor or head.";
   if (c.sink == Sink::quantize_blocks) s += std::string("then to ") + to_string(c.out) + ", saturating, with a scale for each block of rows.";
+  if (c.transposed) s += " Written as V^T: position 4t + i of 16 keys holds key 8 (i / 2) + 2t + i % 2 of them.";
   return s;
 }
 
@@ -164,7 +176,9 @@ void check(const PrepareConfig& c) {
     throw Error(name + "nothing to do: neither rope nor hadamard");
   if (c.hadamard == Hadamard::inverse && (c.sink != Sink::store || c.rope != Rope::none))
     throw Error(name + "the inverse is for O: neither rope nor quantisation goes with it");
-  if (c.sink == Sink::quantize_blocks) check_block_rows(c);
+  if (c.transposed && (!quantizes || c.rope != Rope::none || c.hadamard != Hadamard::none))
+    throw Error(name + "what is written transposed is quantised and nothing else");
+  if (c.sink == Sink::quantize_blocks && !c.transposed) check_block_rows(c);
 }
 
 }  // namespace
@@ -178,10 +192,11 @@ std::string PrepareConfig::name() const {
   if (sink == Sink::amax) s += "_amax";
   if (sink == Sink::quantize) s += "_quantize";
   if (sink == Sink::quantize_blocks) s += "_quantize_blocks";
+  if (transposed) s += "_transpose";
   s += std::string("_") + to_string(in);
   if (sink == Sink::quantize || sink == Sink::quantize_blocks) s += std::string("_") + to_string(out);
   s += d;
-  if (sink == Sink::quantize_blocks) s += "_r" + std::to_string(rows);
+  if (sink == Sink::quantize_blocks && !transposed) s += "_r" + std::to_string(rows);
   return s;
 }
 
@@ -198,7 +213,7 @@ bool PrepareConfig::parse(const std::string& name, PrepareConfig* out, std::stri
     if (c.sink == Sink::quantize || c.sink == Sink::quantize_blocks)
       good = good && w.type({DataType::e4m3, DataType::e5m2}, &c.out);
   }
-  good = good && w.number('d', &c.head_dim) && (c.sink != Sink::quantize_blocks || w.number('r', &c.rows));
+  good = good && w.number('d', &c.head_dim) && (c.sink != Sink::quantize_blocks || c.transposed || w.number('r', &c.rows));
   if (good && w.left.empty() && c.name() == name) return *out = c, true;
   if (error) *error = "kernel name \"" + name + "\" is not that of a preparation kernel";
   return false;
@@ -223,7 +238,7 @@ EmittedKernel emit_prepare(const PrepareConfig& c) {
     k.param(p.name, ptx_name(p.kind));
   }
   k.threads(f.block_threads);
-  if (c.sink == Sink::transpose) {
+  if (c.sink == Sink::transpose || c.transposed) {
     emit_transpose(k, c);
   } else {
     emit_rows(k, c);
@@ -238,7 +253,9 @@ std::vector<PrepareConfig> prepare_catalog() {
   std::vector<PrepareConfig> all;
   for (const char* name : {"prep_transpose_fp8_d64", "prep_transpose_fp8_d128", "prep_transpose_fp8_d256", "prep_amax_bf16_d128",
                            "prep_quantize_bf16_e4m3_d128", "prep_quantize_blocks_bf16_e4m3_d128_r128",
-                           "prep_quantize_blocks_f16_e5m2_d64_r64", "prep_hadamard_bf16_d128", "prep_unhadamard_bf16_d128",
+                           "prep_quantize_blocks_f16_e5m2_d64_r64",
+                           "prep_quantize_transpose_bf16_e4m3_d128", "prep_quantize_blocks_transpose_bf16_e4m3_d128",
+                           "prep_hadamard_bf16_d128", "prep_unhadamard_bf16_d128",
                            "prep_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
                            "prep_hadamard_quantize_blocks_bf16_e4m3_d256_r64",
                            "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128",

@@ -6,6 +6,7 @@
 //   prep_amax_bf16_d128                                     largest magnitude of a tensor or of each head
 //   prep_quantize_bf16_e4m3_d128                            with those magnitudes, or a fixed scale
 //   prep_quantize_blocks_bf16_e4m3_d128_r64                 magnitude and quantisation of each block of rows
+//   prep_quantize_blocks_transpose_bf16_e4m3_d128           both for V, a scale for each 128 keys
 //   prep_hadamard_bf16_d128, prep_unhadamard_bf16_d128      H D x / sqrt(n), and back
 //   prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r64   all in one pass
 // Next: prepare.cpp (names, parameters), prepare_rows.h (how rows are held), prepare_transpose.cpp.
@@ -32,6 +33,7 @@ struct PrepareConfig {
   DataType out = DataType::e4m3;    // of the two quantisations: e4m3 or e5m2
   int head_dim = 128;               // a multiple of 16 up to 256, of 32 with rope
   int rows = 0;                     // quantize_blocks: rows that a CTA holds in registers, 16 to 256
+  bool transposed = false;          // quantize, and quantize_blocks of 128 rows: written as V^T
 
   std::string name() const;
   static bool parse(const std::string& name, PrepareConfig* out, std::string* error);

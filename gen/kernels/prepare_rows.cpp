@@ -7,6 +7,9 @@
 #include "gen/kernels/prepare_rows.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "gen/tile/key_order.h"
 
 namespace flashptx::gen {
 namespace {
@@ -59,20 +62,16 @@ class Frame {
   void stream(Steps* steps, Scales* scales);
   void sink_values(int step, Steps* steps, Scales* scales);
   void sink_words(int step, Scales* scales);
-  void scale_index();
   void store_words(int step);
-  void write_amax(Scales* scales);
-  void read_scale(Scales* scales);
   void blocks(Steps* steps, Scales* scales);
   void hold(Steps* steps);
-  void write_block_scale(Scales* scales);
   bool reduces() const { return c.sink == Sink::amax || c.sink == Sink::quantize_blocks; }
 
   Kernel& k;
   const PrepareConfig& c;
   Rows r;
   Vec inside_;
-  Reg x_step_, y_step_, first_, chunk_, turn_, index_, leads_, block_rows_;
+  Reg x_step_, y_step_, first_, chunk_, turn_, block_rows_;
 };
 
 void Frame::coordinates() {
@@ -81,10 +80,9 @@ void Frame::coordinates() {
   r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
   r.x_at = k.b64("x_at"), r.x_seq = k.b64("x_row_stride"), x_step_ = k.b64("x_step");
   if (c.has_output()) r.y_at = k.b64("y_at"), r.y_seq = k.b64("y_row_stride"), y_step_ = k.b64("y_step");
-  first_ = k.b32("first_row"), chunk_ = k.b32("chunk_row"), leads_ = k.pred("leads");
+  first_ = k.b32("first_row"), chunk_ = k.b32("chunk_row");
   inside_ = k.pred("is_inside", r.at.steps);
   k.mov_b32(r.thread, special("tid.x"));
-  k.setp("eq", "u32", leads_, r.thread, 0);
   k.and_b32(r.piece, r.thread, r.at.lanes - 1);
   k.ld_param_u32(r.seqlen, "seqlen");
   if (c.rope == Rope::none) {
@@ -198,19 +196,15 @@ void Frame::for_heads(const std::function<void()>& body) {
 void Frame::emit() {
   if (r.at.threads == most_threads) k.min_ctas_per_sm(ctas_per_sm(r));
   coordinates();
-  r.half = k.b16("half", 2);
-  r.words = k.b32("pair", 4 * r.at.vectors * r.at.steps);
-  if (r.transforms() || c.sink == Sink::store) r.value = k.f32("value", 8 * r.at.vectors);
+  r.declare();
   if (reduces()) {
     turn_ = k.b32("turn");
     k.mov_b32(turn_, 0);
-    if (r.at.threads > 32) k.static_shared("warp_largest", 2 * 4 * r.at.threads / 32, 16);
   }
   std::unique_ptr<Steps> steps;
   std::unique_ptr<Scales> scales;
   if (r.transforms()) steps = std::make_unique<Steps>(r);
   if (c.sink != Sink::store) scales = std::make_unique<Scales>(r);
-  if (c.sink == Sink::amax || c.sink == Sink::quantize) index_ = k.b64("scale_at");
   for_heads([&] {
     if (c.sink == Sink::quantize_blocks) return blocks(steps.get(), scales.get());
     stream(steps.get(), scales.get());
@@ -223,7 +217,7 @@ void Frame::stream(Steps* steps, Scales* scales) {
   k.section("this head's rows");
   start();
   if (c.sink == Sink::amax) scales->clear();
-  if (c.sink == Sink::quantize) read_scale(scales);
+  if (c.sink == Sink::quantize) scales->read();
   const auto trip = [&] {
     load();
     for (int step = 0; step < r.at.steps; ++step) {
@@ -241,7 +235,10 @@ void Frame::stream(Steps* steps, Scales* scales) {
       return next_chunk(more);
     });
   }
-  if (c.sink == Sink::amax) write_amax(scales);
+  if (c.sink != Sink::amax) return;
+  k.section("the head's largest");
+  scales->reduce(turn_);
+  scales->add_to_amax();
 }
 
 void Frame::sink_values(int step, Steps* steps, Scales* scales) {
@@ -259,60 +256,6 @@ void Frame::sink_words(int step, Scales* scales) {
 void Frame::store_words(int step) {
   for (int v = 0; v < r.at.vectors; ++v)
     k.st_global_v4_b32(address(r.y_at, 16 * v * r.at.lanes), r.vector(step, v)).when(inside_[step]);
-}
-
-// Offset in bytes of this head's magnitude and scale.
-void Frame::scale_index() {
-  k.scope([&] {
-    const Reg index = k.b32("scale_index"), whole = k.b32("per_tensor"), one = k.pred("is_per_tensor"), zero = k.b32("zero");
-    k.ld_param_u32(whole, "per_tensor");
-    k.setp("ne", "u32", one, whole, 0);
-    k.mov_b32(zero, 0);
-    k.mad_lo_u32(index, r.batch, r.heads, r.head);
-    k.selp_b32(index, zero, index, one);
-    k.mul_wide_u32(index_, index, 4);
-  });
-}
-
-void Frame::write_amax(Scales* scales) {
-  k.section("the head's largest");
-  scales->reduce(turn_);
-  scale_index();
-  k.scope([&] {
-    const Reg at = k.b64("amax_at"), bits = k.b32("amax_bits");
-    k.ld_param_u64(at, "amax");
-    k.add_u64(at, at, index_);
-    k.mov_b32(bits, scales->largest);
-    k.red_global("relaxed", "gpu", "max.u32", address(at), bits).when(leads_);
-  });
-}
-
-// The scale of this head; one CTA of those that share it writes it.
-void Frame::read_scale(Scales* scales) {
-  scale_index();
-  k.scope([&] {
-    const Reg at = k.b64("amax_at"), fixed = k.f32("fixed_scale"), follows = k.pred("scale_follows"), writes = k.pred("writes_scale"),
-              whole = k.b32("is_first"), cta = k.b32("cta");
-    k.ld_param_f32(fixed, "fixed_scale");
-    k.setp("eq", "f32", follows, fixed, f32_imm(0));
-    k.mov_f32(scales->scale, fixed);
-    k.rcp_rn_f32(scales->inverse, fixed);
-    k.if_(follows, [&] {
-      k.ld_param_u64(at, "amax");
-      k.add_u64(at, at, index_);
-      k.ld_global_nc("f32", scales->largest, address(at));
-      scales->from_largest();
-    });
-    k.ld_param_u32(whole, "per_tensor");
-    k.or_b32(cta, r.batch, r.head);
-    k.mul_lo_u32(whole, whole, cta);
-    k.or_b32(whole, whole, r.tile);
-    k.or_b32(whole, whole, r.thread);
-    k.setp("eq", "u32", writes, whole, 0);
-    k.ld_param_u64(at, "scales");
-    k.add_u64(at, at, index_);
-    k.st_global_f32(address(at), scales->scale).when(writes);
-  });
 }
 
 // ---- Blocks of rows, each with its own scale
@@ -336,7 +279,7 @@ void Frame::blocks(Steps* steps, Scales* scales) {
   });
   scales->reduce(turn_);
   scales->from_largest();
-  write_block_scale(scales);
+  scales->write_block(block_rows_);
   const auto quantize = [&] {
     for (int step = 0; step < r.at.steps; ++step) {
       scales->quantize_words(step, inside_[step]);
@@ -357,28 +300,19 @@ void Frame::blocks(Steps* steps, Scales* scales) {
   }, "all rows are still held");
 }
 
-void Frame::write_block_scale(Scales* scales) {
-  k.scope([&] {
-    const Reg at = k.b64("scales_at"), index = k.b64("scale_index"), n = k.b32("block_count"), head = k.b32("scale_head");
-    k.add_u32(n, r.seqlen, block_rows_);
-    k.sub_u32(n, n, 1);
-    k.div_u32(n, n, block_rows_);
-    k.mad_lo_u32(head, r.batch, r.heads, r.head);
-    k.mul_wide_u32(index, head, n);
-    k.cvt_u64_u32(at, r.tile);
-    k.add_u64(index, index, at);
-    k.ld_param_u64(at, "scales");
-    k.mad_lo_u64(at, index, 4, at);
-    k.st_global_f32(address(at), scales->scale).when(leads_);
-  });
-}
-
 }  // namespace
 
 Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), at(row_layout(config)) {}
 
+void Rows::declare() {
+  half = k.b16("half", 2);
+  words = k.b32("pair", 4 * at.vectors * at.steps);
+  if (transforms()) value = k.f32("value", 8 * at.vectors);
+}
+
 RowLayout row_layout(const PrepareConfig& c) {
   RowLayout at;
+  if (c.transposed) return {1, 8, transpose_threads(c), 1, 1};  // four keys, two pieces of each
   share_row(c, &at);
   if (c.sink == Sink::quantize_blocks) {
     at.threads = std::min(most_threads, c.rows * at.lanes);
@@ -394,7 +328,7 @@ RowLayout row_layout(const PrepareConfig& c) {
 }
 
 int rows_threads(const PrepareConfig& c) { return row_layout(c).threads; }
-int tile_rows(const PrepareConfig& c) { return row_layout(c).rows() * row_layout(c).trips; }
+int tile_rows(const PrepareConfig& c) { return c.transposed ? key_order_padding : row_layout(c).rows() * row_layout(c).trips; }
 int hadamard_size(int head_dim) { return power_of_two_in(head_dim); }
 
 int rows_to_hold(const PrepareConfig& c, std::int64_t block_rows) {

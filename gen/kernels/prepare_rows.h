@@ -33,6 +33,8 @@ struct Rows {
   bool transforms() const { return c.rope != Rope::none || c.hadamard != Hadamard::none; }
   std::vector<Reg> vector(int step, int v) const { return words.slice(4 * (step * at.vectors + v), 4); }
 
+  // Declares what the parts need of the frame, once its coordinates are known.
+  void declare();
   Reg thread, piece, batch, head, heads, tile, seqlen;
   Reg row, end;         // this thread's first row of the chunk; first row that is not the tile's
   Reg x_at, y_at, x_seq, y_seq;
@@ -72,16 +74,24 @@ struct Scales {
   // Over the CTA, in every thread. May be called once for each value of `turn`, 0 or 1, between barriers.
   void reduce(const Reg& turn);
   void from_largest();        // scale and inverse
-  // value, or the words, times inverse, to 8 bits and to y_at; a row that is not inside is not stored.
+  // Quantize: the scale of this head, from amax or fixed; one CTA of those that share it writes it.
+  void read();
+  void add_to_amax();         // this CTA's largest
+  void write_block(const Operand& block_rows);
+  // Eight values times inverse to the eight bytes of two words.
+  void convert(const std::vector<Reg>& values, const Reg& first, const Reg& second);
+  void convert_words(const std::vector<Reg>& words, const Reg& first, const Reg& second);
+  // value, or the words, to y_at; a row that is not inside is not stored.
   void quantize_values(const Reg& inside);
   void quantize_words(int step, const Reg& inside);
   Reg largest, scale, inverse;
 
  private:
   void take(const std::vector<Reg>& values);
-  void store_piece(int v, const std::vector<Reg>& values, const Reg& inside);
+  void head_index();
+  void store_piece(int v, const Reg& inside);
   Rows& r_;
-  Reg part_, magnitude_, infinite_, finite_;
+  Reg part_, magnitude_, infinite_, finite_, index_;
   Vec pair_, quarter_, out_, unpacked_;
 };
 

@@ -29,6 +29,8 @@ Scales::Scales(Rows& rows) : r_(rows) {
     quarter_ = k.b16("two_bytes", 4);
     out_ = k.b32("eight_bytes", 2);
   }
+  if (c.sink != Sink::quantize_blocks) index_ = k.b64("scale_at");
+  if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", 2 * 4 * r_.at.threads / 32, 16);
   if (c.sink == Sink::quantize_blocks || !r_.transforms()) unpacked_ = k.f32("unpacked", 8);
 }
 
@@ -104,9 +106,10 @@ void Scales::reduce(const Reg& turn) {
     k.mad_lo_u32(t, t, 4, at);
     k.st_shared_f32(address(t), largest).when(leads);
     k.bar_sync_all(0);
-    for (int i = 0; i < warps; i += 4) {
-      if (warps >= 4) k.ld_shared("v4.f32", others.slice(i, 4), address(at, 4 * i));
-      else k.ld_shared("v2.f32", others.slice(i, 2), address(at, 4 * i));
+    const int wide = warps % 4 == 0 ? 4 : warps % 2 == 0 ? 2 : 1;
+    for (int i = 0; i < warps; i += wide) {
+      if (wide == 1) k.ld_shared_f32(others[i], address(at, 4 * i));
+      else k.ld_shared("v" + std::to_string(wide) + ".f32", others.slice(i, wide), address(at, 4 * i));
     }
     for (const Reg& o : others.all()) k.max_f32(largest, largest, o);
   });
@@ -124,24 +127,111 @@ void Scales::from_largest() {
   k.selp_f32(inverse, f32_imm(1), inverse, finite_);
 }
 
-void Scales::store_piece(int v, const std::vector<Reg>& values, const Reg& inside) {
+// Offset in bytes of this head's magnitude and scale.
+void Scales::head_index() {
+  Kernel& k = r_.k;
+  k.scope([&] {
+    const Reg index = k.b32("scale_index"), whole = k.b32("per_tensor"), one = k.pred("is_per_tensor"), zero = k.b32("zero");
+    k.ld_param_u32(whole, "per_tensor");
+    k.setp("ne", "u32", one, whole, 0);
+    k.mov_b32(zero, 0);
+    k.mad_lo_u32(index, r_.batch, r_.heads, r_.head);
+    k.selp_b32(index, zero, index, one);
+    k.mul_wide_u32(index_, index, 4);
+  });
+}
+
+void Scales::add_to_amax() {
+  Kernel& k = r_.k;
+  head_index();
+  k.scope([&] {
+    const Reg at = k.b64("amax_at"), bits = k.b32("amax_bits"), leads = k.pred("leads");
+    k.setp("eq", "u32", leads, r_.thread, 0);
+    k.ld_param_u64(at, "amax");
+    k.add_u64(at, at, index_);
+    k.mov_b32(bits, largest);
+    k.red_global("relaxed", "gpu", "max.u32", address(at), bits).when(leads);
+  });
+}
+
+// The scale of this head; one CTA of those that share it writes it.
+void Scales::read() {
+  Kernel& k = r_.k;
+  head_index();
+  k.scope([&] {
+    const Reg at = k.b64("amax_at"), fixed = k.f32("fixed_scale"), follows = k.pred("scale_follows"), writes = k.pred("writes_scale"),
+              whole = k.b32("is_first"), cta = k.b32("cta");
+    k.ld_param_f32(fixed, "fixed_scale");
+    k.setp("eq", "f32", follows, fixed, f32_imm(0));
+    k.mov_f32(scale, fixed);
+    k.rcp_rn_f32(inverse, fixed);
+    k.if_(follows, [&] {
+      k.ld_param_u64(at, "amax");
+      k.add_u64(at, at, index_);
+      k.ld_global_nc("f32", largest, address(at));
+      from_largest();
+    });
+    k.ld_param_u32(whole, "per_tensor");
+    k.or_b32(cta, r_.batch, r_.head);
+    k.mul_lo_u32(whole, whole, cta);
+    k.or_b32(whole, whole, r_.tile);
+    k.or_b32(whole, whole, r_.thread);
+    k.setp("eq", "u32", writes, whole, 0);
+    k.ld_param_u64(at, "scales");
+    k.add_u64(at, at, index_);
+    k.st_global_f32(address(at), scale).when(writes);
+  });
+}
+
+void Scales::write_block(const Operand& block_rows) {
+  Kernel& k = r_.k;
+  k.scope([&] {
+    const Reg at = k.b64("scales_at"), index = k.b64("scale_index"), n = k.b32("block_count"), head = k.b32("scale_head"),
+              leads = k.pred("leads");
+    k.setp("eq", "u32", leads, r_.thread, 0);
+    k.add_u32(n, r_.seqlen, block_rows);
+    k.sub_u32(n, n, 1);
+    k.div_u32(n, n, block_rows);
+    k.mad_lo_u32(head, r_.batch, r_.heads, r_.head);
+    k.mul_wide_u32(index, head, n);
+    k.cvt_u64_u32(at, r_.tile);
+    k.add_u64(index, index, at);
+    k.ld_param_u64(at, "scales");
+    k.mad_lo_u64(at, index, 4, at);
+    k.st_global_f32(address(at), scale).when(leads);
+  });
+}
+
+void Scales::convert(const std::vector<Reg>& values, const Reg& first, const Reg& second) {
   Kernel& k = r_.k;
   const auto at = [&](int i) { return values[static_cast<std::size_t>(i)]; };
   for (int i = 0; i < 8; ++i) k.mul_f32(at(i), at(i), inverse);
   for (int i = 0; i < 4; ++i) k.cvt_rn_satfinite_fp8x2_f32(to_string(r_.c.out), quarter_[i], at(2 * i + 1), at(2 * i));
-  for (int i = 0; i < 2; ++i) k.mov_b32(out_[i], {quarter_[2 * i], quarter_[2 * i + 1]});
-  k.st_global_v2_b32(address(r_.y_at, 8 * v * r_.at.lanes), out_.all()).when(inside);
+  k.mov_b32(first, {quarter_[0], quarter_[1]});
+  k.mov_b32(second, {quarter_[2], quarter_[3]});
+}
+
+void Scales::convert_words(const std::vector<Reg>& words, const Reg& first, const Reg& second) {
+  for (int j = 0; j < 4; ++j)
+    unpack(r_, r_.held(), unpacked_[2 * j], unpacked_[2 * j + 1], words[static_cast<std::size_t>(j)]);
+  convert(unpacked_.all(), first, second);
+}
+
+void Scales::store_piece(int v, const Reg& inside) {
+  r_.k.st_global_v2_b32(address(r_.y_at, 8 * v * r_.at.lanes), out_.all()).when(inside);
 }
 
 void Scales::quantize_values(const Reg& inside) {
-  for (int v = 0; v < r_.at.vectors; ++v) store_piece(v, r_.value.slice(8 * v, 8), inside);
+  for (int v = 0; v < r_.at.vectors; ++v) {
+    convert(r_.value.slice(8 * v, 8), out_[0], out_[1]);
+    store_piece(v, inside);
+  }
 }
 
 void Scales::quantize_words(int step, const Reg& inside) {
   for (int v = 0; v < r_.at.vectors; ++v) {
-    for (int j = 0; j < 4; ++j)
-      unpack(r_, r_.held(), unpacked_[2 * j], unpacked_[2 * j + 1], r_.vector(step, v)[static_cast<std::size_t>(j)]);
-    store_piece(v, unpacked_.all(), inside);
+    convert_words(r_.vector(step, v), out_[0], out_[1]);
+    store_piece(v, inside);
   }
 }
 

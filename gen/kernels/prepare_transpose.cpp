@@ -1,10 +1,14 @@
-// prep_transpose: V (batch, seqlen, heads, head_dim) of an 8-bit type -> V^T (batch, heads, head_dim, padded keys).
+// prep_transpose, prep_quantize_transpose: V (batch, seqlen, heads, head_dim) -> V^T (batch, heads, head_dim, padded keys)
+// of 8 bits, from 8 bits as they are or from 16 with a scale.
 //
 // wgmma takes 8-bit operands K-major only (PTX ISA 9.7.15.5.1), so P V needs V^T; its keys are permuted so
 // that P needs no shuffle (gen/tile/key_order.h). A CTA does 128 keys x head_dim: a thread loads the 4 keys of
-// one output word x 16 columns (four 16-byte loads in flight), transposes 4 x 4 bytes in registers, and
-// shared memory serves only to turn words into rows of 128 bytes. One barrier. Next: prepare.cpp.
-#include "gen/kernels/prepare_kernels.h"
+// one output word x 16 columns (four 16-byte loads in flight; eight of 16-bit values, 8 columns in either half of the
+// row), transposes 4 x 4 bytes in registers, and shared memory serves only to turn words into rows of 128 bytes.
+// Next: prepare_scales.cpp.
+#include <algorithm>
+
+#include "gen/kernels/prepare_rows.h"
 #include "gen/tile/key_order.h"
 
 namespace flashptx::gen {
@@ -21,6 +25,9 @@ int lane_chunks(int head_dim) {
   while (head_dim / chunk % n) n /= 2;
   return n;
 }
+
+// Columns of a 16-byte load, and of those how many loads a thread does.
+int piece_columns(const PrepareConfig& c) { return c.sink == Sink::transpose ? 16 : 8; }
 
 // The 16-byte pieces of the tile's row `row` stand in the order piece ^ key(row): a warp's 32 stores of one word
 // then hit 32 banks. Its lanes differ in lane_chunks chunks of columns and 32 / lane_chunks words.
@@ -43,50 +50,57 @@ void transpose_bytes(Kernel& k, const std::vector<Reg>& keys, const std::vector<
 }
 
 struct Place {
-  Reg thread, tile, head, batch, heads, seqlen, column_chunk, word;
+  Reg column_chunk, word;
 };
 
-Place coordinates(Kernel& k, int head_dim) {
-  Place p{k.b32("thread"),       k.b32("tile"), k.b32("head"), k.b32("batch"), k.b32("heads"), k.b32("seqlen"),
-          k.b32("column_chunk"), k.b32("word")};
+// Fills in r.thread, tile, head, batch, heads and seqlen.
+Place coordinates(Rows& p) {
+  Kernel& k = p.k;
+  const int head_dim = p.c.head_dim;
   k.section("coordinates");
+  p.thread = k.b32("thread"), p.tile = k.b32("tile"), p.head = k.b32("head"), p.batch = k.b32("batch");
+  p.heads = k.b32("heads"), p.seqlen = k.b32("seqlen");
+  const Place at{k.b32("column_chunk"), k.b32("word")};
   tile_and_head(k, p.tile, p.head, p.batch, p.heads);
   k.ld_param_u32(p.seqlen, "seqlen");
   k.mov_b32(p.thread, special("tid.x"));
   const int n = lane_chunks(head_dim), outer = head_dim / chunk / n;
-  // thread = (outer chunk * (words / (32 / n)) + outer word) * 32 + lane, with outer word running first
   const Reg lane = k.b32("lane"), warp = k.b32("warp"), rest = k.b32("rest");
   k.and_b32(lane, p.thread, 31);
   k.shr_u32(warp, p.thread, 5);
-  k.and_b32(p.column_chunk, lane, n - 1).note("neighbours read neighbouring columns of a key");
-  k.div_u32(p.word, lane, n);
+  k.and_b32(at.column_chunk, lane, n - 1).note("neighbours read neighbouring columns of a key");
+  k.div_u32(at.word, lane, n);
   if (outer > 1) {
     k.div_u32(rest, warp, n).note("warps that share a group of chunks: 32 words / (32 / chunks) each");
-    k.mad_lo_u32(p.column_chunk, rest, n, p.column_chunk);
+    k.mad_lo_u32(at.column_chunk, rest, n, at.column_chunk);
     k.rem_u32(warp, warp, n);
   }
-  k.mad_lo_u32(p.word, warp, 32 / n, p.word);
-  return p;
+  k.mad_lo_u32(at.word, warp, 32 / n, at.word);
+  return at;
 }
 
-// 16 bytes of each of the four keys of word `p.word`: the keys at positions 4w .. 4w+3, zeros beyond the last.
-void load_keys(Kernel& k, const Place& p, const Vec& raw) {
+// The keys at positions 4w .. 4w + 3 of word w, 16 columns of each; zeros beyond the last key.
+void load_keys(Rows& r, const Place& at, const Vec& raw) {
+  Kernel& k = r.k;
+  const bool quantizes = r.c.transposed;
   k.section("load 4 keys x 16 columns");
+  const char* tensor = quantizes ? "x" : "v";
   const Reg from = k.b64("from"), stride = k.b64("key_stride"), wide = k.b64("wide"), key = k.b32("key"),
             left = k.b32("keys_left"), inside = k.pred("is_inside");
-  tensor_base(k, from, "v", p.batch, p.head);
-  k.shr_u32(key, p.word, 2);
+  tensor_base(k, from, tensor, r.batch, r.head);
+  k.shr_u32(key, at.word, 2);
   k.shl_b32(key, key, 4);
-  k.shl_b32(left, p.word, 1);
+  k.shl_b32(left, at.word, 1);
   k.and_b32(left, left, 6);
   k.add_u32(key, key, left).note("16 (w / 4) + 2 (w % 4); the others are 1, 8 and 9 further");
-  k.mad_lo_u32(key, p.tile, tile_keys, key);
-  k.sub_s32(left, p.seqlen, key);
-  k.ld_param_u64(stride, "v_stride_seq");
+  k.mad_lo_u32(key, r.tile, tile_keys, key);
+  k.sub_s32(left, r.seqlen, key);
+  k.ld_param_u64(stride, std::string(tensor) + "_stride_seq");
   k.cvt_u64_u32(wide, key);
   k.mad_lo_u64(from, wide, stride, from);
-  k.mul_wide_u32(wide, p.column_chunk, chunk);
+  k.mul_wide_u32(wide, at.column_chunk, chunk);
   k.add_u64(from, from, wide);
+  const int pieces = chunk / piece_columns(r.c);
   int before = 0;
   for (int i = 0; i < 4; ++i) {
     const int further = key_at_position(i);
@@ -96,10 +110,30 @@ void load_keys(Kernel& k, const Place& p, const Vec& raw) {
       k.mad_lo_u64(from, stride, further - before, from);
     }
     before = further;
-    for (int j = 0; j < 4; ++j) k.mov_b32(raw[4 * i + j], 0);
     k.setp("gt", "s32", inside, left, further);
-    k.ld_global_nc_L1_no_allocate("v4.b32", raw.slice(4 * i, 4), address(from)).when(inside);
+    for (int piece = 0; piece < pieces; ++piece) {
+      const std::vector<Reg> words = raw.slice(4 * (pieces * i + piece), 4);
+      for (const Reg& w : words) k.mov_b32(w, 0);
+      k.ld_global_nc_L1_no_allocate("v4.b32", words, address(from, piece * r.c.head_dim)).when(inside);
+    }
   }
+}
+
+// 16-bit words to the bytes that load_keys gives of 8-bit ones: word 4i + j has bytes 4j .. 4j + 3 of key i.
+void quantize_keys(Rows& r, Scales& scales, const Vec& bytes) {
+  Kernel& k = r.k;
+  if (r.c.sink == Sink::quantize_blocks) {
+    k.section("the block's largest");
+    const Reg turn = k.b32("turn");
+    k.mov_b32(turn, 0);
+    scales.clear();
+    scales.take_words(0);
+    scales.reduce(turn);
+    scales.from_largest();
+    scales.write_block(tile_keys);
+  }
+  k.section("to 8 bits");
+  for (int v = 0; v < r.at.vectors; ++v) scales.convert_words(r.vector(0, v), bytes[2 * v], bytes[2 * v + 1]);
 }
 
 }  // namespace
@@ -108,25 +142,37 @@ int transpose_threads(const PrepareConfig& c) { return words * c.head_dim / chun
 
 // grid (tiles of 128 keys * heads, batch)
 void emit_transpose(Kernel& k, const PrepareConfig& c) {
-  const int d = c.head_dim, threads = transpose_threads(c);
+  const int d = c.head_dim, threads = transpose_threads(c), columns = piece_columns(c);
   k.static_shared("tile_words", d * tile_keys, 16);
-  const Place p = coordinates(k, d);
+  // Loads in flight are what this kernel lives on: as many threads as their registers allow.
+  k.min_ctas_per_sm(std::clamp((c.transposed ? 1024 : 2048) / threads, 1, 32));
+  Rows p(k, c);
+  const Place at = coordinates(p);
   const Vec raw = k.b32("key_bytes", 16), turned = k.b32("column_word", 4), t = k.b32("pairs", 4);
-  load_keys(k, p, raw);
+  if (c.transposed) {
+    p.declare();
+    Scales scales(p);
+    load_keys(p, at, p.words);
+    if (c.sink == Sink::quantize) scales.read();
+    quantize_keys(p, scales, raw);
+  } else {
+    load_keys(p, at, raw);
+  }
 
   k.section("4 x 4 bytes transposed; words to shared memory, columns as rows");
   const Reg to = k.b32("store_addr"), piece = k.b32("piece"), key = k.b32("swizzle"), base = k.b32("tile_base");
   k.mov_b32(base, symbol("tile_words"));
-  swizzle_key(k, key, p.column_chunk, d);
-  k.shr_u32(piece, p.word, 2);
+  swizzle_key(k, key, at.column_chunk, d);
+  k.shr_u32(piece, at.word, 2);
   k.xor_b32(piece, piece, key);
-  k.mad_lo_u32(to, p.column_chunk, chunk * tile_keys, base);
+  k.mad_lo_u32(to, at.column_chunk, columns * tile_keys, base);
   k.mad_lo_u32(to, piece, 16, to);
-  k.and_b32(piece, p.word, 3);
+  k.and_b32(piece, at.word, 3);
   k.mad_lo_u32(to, piece, 4, to);
   for (int j = 0; j < 4; ++j) {
+    const int column = 4 * j < columns ? 4 * j : d / 2 + 4 * j - columns;  // the second piece is half a row away
     transpose_bytes(k, raw.slice(j, 4, 4), turned.all(), t);
-    for (int i = 0; i < 4; ++i) k.st_shared_u32(address(to, tile_keys * (4 * j + i)), turned[i]);
+    for (int i = 0; i < 4; ++i) k.st_shared_u32(address(to, tile_keys * (column + i)), turned[i]);
   }
   k.bar_sync_all(0);
 
@@ -153,7 +199,7 @@ void emit_transpose(Kernel& k, const PrepareConfig& c) {
   for (int i = 0; i < 4; ++i) {
     if (i) k.add_u32(row, row, threads / 8);
     if (i) k.add_u64(out, out, pitch);
-    k.shr_u32(index, row, 4);
+    k.div_u32(index, row, columns);
     swizzle_key(k, key, index, d);
     k.xor_b32(key, key, piece);
     k.mad_lo_u32(from, row, tile_keys, base);

@@ -79,6 +79,7 @@ TEST_SUITE("host/prepare_refusals") {
         {[](auto& p) { p.scale_kind = 3; }, "scale_kind is 3: must be 0 (tensor), 1 (head) or 2 (block)"},
         {[](auto& p) { p.block_rows = 0; }, "block_rows is 0: must be in [1, 2^31 - 1]"},
         {[](auto& p) { p.block_rows = -64; }, "block_rows is -64"},
+        {[](auto& p) { p.block_rows = 1, p.seqlen = 1 << 30, p.heads = 4; }, "heads * ceil(seqlen / block_rows) is above 2^31 - 1"},
         {[](auto& p) { p.scale_kind = FLASHPTX_SCALE_HEAD; }, "block_rows is 64: must be 0 unless"},
         {[](auto& p) { p.fixed_scale = 1; }, "fixed_scale is 1.000000: only with one scale per tensor"},
         {[](auto& p) { p.scale_kind = 0, p.block_rows = 0, p.fixed_scale = NAN; }, "fixed_scale is nan: must be in"},
@@ -152,6 +153,15 @@ TEST_SUITE("host/prepare_refusals") {
     CHECK(transpose(as_is, c.at, c.at) == "v and vt are the same pointer");
     CHECK(transpose([](auto& p) { p.seqlen = 0; }, nullptr, nullptr) == "");
     CHECK(flashptx_transposed_seqlen(0) == 0);
+    const auto quantize_v = [&](const Change& change) {
+      const flashptx_prepare_problem p = but(change);
+      return c.said(flashptx_quantize_transpose_v(c.context.get(), &p, c.at, c.at + 4096, reinterpret_cast<float*>(c.at + 64),
+                                                  nullptr, nullptr));
+    };
+    CHECK(quantize_v([](auto&) {}) == "block_rows is 64: must be 128 where V is transposed");
+    CHECK(quantize_v([](auto& p) { p.block_rows = 128, p.hadamard = 1; }) == "V is transposed with neither rope nor hadamard");
+    CHECK(quantize_v([](auto& p) { p.output_dtype = FLASHPTX_BF16; }).find("output_dtype equals input_dtype") == 0);
+    CHECK(quantize_v([](auto& p) { p.scale_kind = FLASHPTX_SCALE_HEAD, p.block_rows = 0; }) == "amax is a null pointer");
     CHECK(flashptx_transposed_seqlen(129) == 256);
   }
 
@@ -200,6 +210,7 @@ TEST_SUITE("gen/prepare") {
     CHECK(refusal("prep_rope_half_f32_bf16_d80").find("head_dim 80 must be a multiple of 32") != std::string::npos);
     CHECK(refusal("prep_bf16_d128").find("nothing to do") != std::string::npos);
     CHECK(refusal("prep_unhadamard_quantize_bf16_e4m3_d128").find("the inverse is for O") != std::string::npos);
+    CHECK(refusal("prep_hadamard_quantize_transpose_bf16_e4m3_d128").find("is quantised and nothing else") != std::string::npos);
     CHECK(refusal("prep_quantize_blocks_bf16_e4m3_d128_r96").find("rows 96 must be a power of two") != std::string::npos);
     CHECK(refusal("prep_quantize_blocks_bf16_e4m3_d256_r256").find("in [16, 128]") != std::string::npos);
   }
@@ -221,7 +232,9 @@ TEST_SUITE("gen/prepare") {
     for (const char* name :
          {"prep_amax_f16_d64", "prep_quantize_f16_e5m2_d256", "prep_hadamard_amax_bf16_d256", "prep_hadamard_quantize_bf16_e4m3_d256",
           "prep_rope_half_bf16_bf16_d224", "prep_rope_half_f32_hadamard_amax_bf16_d96", "prep_quantize_blocks_bf16_e4m3_d128_r256",
-          "prep_hadamard_quantize_blocks_bf16_e4m3_d128_r256", "prep_rope_interleaved_bf16_hadamard_quantize_f16_e5m2_d192"})
+          "prep_hadamard_quantize_blocks_bf16_e4m3_d128_r256", "prep_rope_interleaved_bf16_hadamard_quantize_f16_e5m2_d192",
+          "prep_quantize_transpose_bf16_e4m3_d128", "prep_quantize_blocks_transpose_f16_e5m2_d192",
+          "prep_quantize_blocks_transpose_bf16_e4m3_d256"})
       names.push_back(name);
     for (const std::string& name : names) {
       PrepareConfig c;

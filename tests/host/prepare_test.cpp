@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "gen/hadamard_signs.h"
+#include "host/emulator/emulator.h"
 #include "tests/support.h"
 #include "tools/reference/numeric.h"
 #include "tools/reference/prepare.h"
@@ -17,6 +18,7 @@ namespace {
 struct Outcome {
   Status status;
   Prepared got;
+  std::string stats;  // of the last launch
 };
 
 Outcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) {
@@ -27,7 +29,7 @@ Outcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) 
   options.seed = seed;
   options.adversary_level = seed ? 2 : 1;
   if (out.status = open_emulator(options, &device); !out.status.ok()) return out;
-  out.got.y.resize(extent_bytes(p, p.y, p.out));
+  out.got.y.resize(output_bytes(p));
   out.got.scales.resize(static_cast<std::size_t>(p.scale_count()));
   if (p.scale_kind != ScaleKind::block) out.got.amax.resize(out.got.scales.size());
   const auto count = [](const auto& v) { return v.size() * sizeof v[0]; };
@@ -51,6 +53,7 @@ Outcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) 
   const auto back = [&](auto& v, std::uint64_t from) {
     if (out.status.ok() && !v.empty()) out.status = device->copy_from_device(v.data(), from, count(v));
   };
+  out.stats = emulator_stats(*device);
   back(out.got.y, at.y), back(out.got.scales, at.scales), back(out.got.amax, at.amax);
   for (std::uint64_t a : taken) device->free(a);
   return out;
@@ -184,6 +187,39 @@ TEST_SUITE("host/prepare") {
     REQUIRE_MESSAGE(back.status.ok(), back.status.message);
     for (std::int64_t i = 0; i < 64 * 128; ++i)
       CHECK(std::abs(load(DataType::bf16, back.got.y.data(), i) - load(DataType::bf16, before.data(), i)) < 0.15);
+  }
+
+  TEST_CASE("V quantised and transposed in one pass is right to the bit") {
+    for (int d : {64, 96, 128, 192, 256, 80, 16}) {
+      CAPTURE(d);
+      PrepareProblem p = problem(1, 200, 2, d);
+      p.transpose = true;
+      CHECK(failure_of(p, "outliers", 1) == "");
+      CHECK(failure_of(blocks(p, 128), "random", 2) == "");
+    }
+    for (const std::string& inputs : prepare_inputs()) {
+      CAPTURE(inputs);
+      PrepareProblem p = problem(2, 129, 2, 128);
+      p.transpose = true, p.in = DataType::f16, p.out = DataType::e5m2;
+      CHECK(failure_of(blocks(p, 128), inputs, 3) == "");
+      p.in = DataType::bf16, p.scale_kind = ScaleKind::tensor;
+      CHECK(failure_of(p, inputs, 4) == "");
+      p.fixed_scale = 0.02f, p.x = strides_bhsd(129, 2, 128);
+      CHECK(failure_of(p, inputs, 5) == "");
+    }
+  }
+
+  TEST_CASE("no kernel has bank conflicts") {
+    for (int d : {64, 128, 256, 192}) {
+      CAPTURE(d);
+      PrepareProblem transposed = blocks(problem(1, 256, 1, d), 128);
+      transposed.transpose = true;
+      for (const PrepareProblem& p : {transposed, blocks(with(problem(1, 128, 2, d), Hadamard::forward, Rope::half), 128)}) {
+        const Outcome o = run(make_prepare_data(p, "random", 1), 0);
+        REQUIRE_MESSAGE(o.status.ok(), o.status.message);
+        CHECK_MESSAGE(o.stats.find("no bank conflicts") != std::string::npos, o.stats);
+      }
+    }
   }
 
   TEST_CASE("in place gives what out of place gives") {

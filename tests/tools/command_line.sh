@@ -11,7 +11,7 @@ says() {  # says STATUS "words" command...: ends with that status and prints the
 name=$("$flashptx" emit --dtype bf16 --head-dim 128 --causal --name)
 
 case_is 'every subcommand has help with the exit codes' sh -c '
-  for c in list emit run demo bench probe golden fuzz sass trace diff tune; do
+  for c in list emit run demo bench probe golden fuzz sass trace diff tune prepare; do
     "$0" $c --help | grep -q "Exit codes" || { echo "$c"; exit 1; }
   done' "$flashptx"
 case_is 'no subcommand is a usage error' exits 2 "$flashptx"
@@ -32,6 +32,14 @@ case_is 'emit refuses a config that no kernel can have, with a sentence' \
 case_is 'emit refuses an unknown schedule by name' says 2 'frobnicate' "$flashptx" emit --schedule frobnicate
 case_is 'emit refuses a name that does not parse' says 2 'attn_fwd_bf16_d128' "$flashptx" emit attn_fwd_bf16_d128_diagonal
 case_is 'emit cannot write into a missing folder' says 2 'cannot write' "$flashptx" emit "$name" -o "$scratch/no/such/file"
+case_is 'prepare checks one job and writes a line of CSV' sh -c '
+  "$0" prepare quantize --hadamard --rope half --device emulator --seqlen 128 --tokens 256 --hidden 256 --csv "$1/prepare.csv" |
+    grep -q "right on 2 x 128 x 2" && grep -q "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128,128,2,128,2" "$1/prepare.csv"' \
+  "$flashptx" "$scratch"
+case_is 'prepare refuses a block without rows' says 2 'block-rows' "$flashptx" prepare --block-rows 0 --device emulator
+case_is 'prepare refuses a head_dim' says 2 'head_dim is 24: must be a multiple of 16' \
+  "$flashptx" prepare --head-dim 24 --hidden 48 --device emulator
+case_is 'emit writes a preparation kernel' says 0 'visible .entry prep_hadamard_f16_d64' "$flashptx" emit prep_hadamard_f16_d64
 case_is 'ptx/ is what the generator writes' "$flashptx" golden --check
 case_is 'golden NAME prints what changed' sh -c '
   cp -r ptx "$2/ptx" && sed -i "s/wgmma/wgmmX/" "$2/ptx/$1.ptx" && ! "$0" golden --check --folder "$2/ptx" > /dev/null &&

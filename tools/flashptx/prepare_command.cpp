@@ -26,7 +26,7 @@ struct PrepareOptions {
   int block_rows = 128, repeats = 20, position = 0;
   std::uint64_t seed = 1, emulator_seed = 0;
   double fixed_scale = 0;
-  bool hadamard = false, sweep = false, json = false;
+  bool hadamard = false, transpose = false, sweep = false, json = false;
 };
 
 DataType type_or_leave(const std::string& option, const std::string& text) {
@@ -50,6 +50,7 @@ PrepareJob job_of(const PrepareOptions& o, std::int64_t seqlen, int head_dim) {
   p.seed = static_cast<std::uint32_t>(o.seed);
   p.rope = o.rope == "half" ? Rope::half : o.rope == "interleaved" ? Rope::interleaved : Rope::none;
   p.table = type_or_leave("--table", o.table);
+  p.transpose = o.transpose;
   p.position = o.position, p.table_rows = p.position + seqlen;
   if (o.what != "quantize" && o.what != "transpose") p.out = p.in;
   const Status s = job.kind == PrepareKind::transpose ? Status{} : check_prepare(p);
@@ -182,6 +183,7 @@ void add_prepare(Command& app) {
   c->add_option("--block-rows", o->block_rows, "Rows of a block")->check(range(1, 1 << 30))->capture_default_str();
   c->add_option("--fixed-scale", o->fixed_scale, "With --scales tensor: this scale; 0: from the data")->capture_default_str();
   c->add_flag("--hadamard", o->hadamard, "Random signs and Hadamard in front");
+  c->add_flag("--transpose", o->transpose, "quantize: written as V^T (blocks of 128 rows)");
   c->add_option("--rope", o->rope)->check(one_of({"none", "interleaved", "half"}))->capture_default_str();
   c->add_option("--table", o->table, "Type of cos and sin")->check(one_of({"f32", "bf16"}))->capture_default_str();
   c->add_option("--position", o->position, "Line of cos and sin for row 0")->check(range(0, 1 << 30))->capture_default_str();

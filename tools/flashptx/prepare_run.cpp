@@ -123,7 +123,7 @@ PreparePointers pointers_of(Memory& m, const reference::PrepareData& data, std::
 void check_preparation(Device& device, const PrepareProblem& p, const std::string& inputs, std::uint64_t seed, PrepareRow* row) {
   const reference::PrepareData data = reference::make_prepare_data(p, inputs, seed);
   reference::Prepared got;
-  got.y.resize(reference::extent_bytes(p, p.y, p.out));
+  got.y.resize(reference::output_bytes(p));
   got.scales.resize(static_cast<std::size_t>(p.scale_count()));
   got.amax.resize(got.scales.size());
   Memory m(device);
@@ -161,7 +161,7 @@ void fill_random(Memory& m, std::uint64_t to, std::size_t bytes) {
 
 std::size_t x_bytes(const PrepareJob& job) { return static_cast<std::size_t>(elements(job.problem)) * (job.kind == PrepareKind::transpose ? 1 : 2); }
 std::size_t y_bytes(const PrepareJob& job) {
-  if (job.kind == PrepareKind::transpose) return static_cast<std::size_t>(transposed_elements(job.problem));
+  if (job.kind == PrepareKind::transpose || job.problem.transpose) return static_cast<std::size_t>(transposed_elements(job.problem));
   return static_cast<std::size_t>(elements(job.problem)) * (job.kind == PrepareKind::prepare && job.problem.quantizes() ? 1 : 2);
 }
 
@@ -177,6 +177,7 @@ std::string PrepareJob::title() const {
   if (p.hadamard != Hadamard::none) add(p.hadamard == Hadamard::forward ? "hadamard" : "unhadamard");
   if (!p.quantizes()) return s + " " + to_string(p.in);
   add(std::string(to_string(p.in)) + " to " + to_string(p.out));
+  if (p.transpose) s += " V^T";
   if (p.fixed_scale != 0) return s + ", fixed scale";
   if (p.scale_kind == ScaleKind::block) return s + ", blocks of " + std::to_string(p.block_rows);
   return s + (p.scale_kind == ScaleKind::head ? ", per head" : ", per tensor");
@@ -197,6 +198,7 @@ double PrepareJob::bytes() const {
   if (kind == PrepareKind::transpose) return n + transposed_elements(p);
   const double tables = p.rope == Rope::none ? 0 : static_cast<double>(p.seqlen * p.head_dim) * (p.table == DataType::f32 ? 4 : 2);
   const bool twice = p.quantizes() && p.scale_kind != ScaleKind::block && p.fixed_scale == 0;
+  if (p.transpose) return (twice ? 4 : 2) * n + transposed_elements(p);
   return (twice ? 2 : 1) * (2 * n + tables) + n * (p.quantizes() ? 1 : 2);
 }
 
@@ -223,6 +225,8 @@ std::vector<PrepareJob> prepare_sweep(std::int64_t tokens, std::int64_t hidden, 
   job([](auto&) {});
   for (int rows : {64, 128}) job([&](auto& p) { blocks(p, rows); });
   job([&](auto& p) { blocks(p, 128), p.in = DataType::f16, p.out = DataType::e5m2; });
+  job([](auto& p) { p.transpose = true; });
+  job([&](auto& p) { blocks(p, 128), p.transpose = true; });
   job([](auto& p) { p.hadamard = Hadamard::forward, p.out = p.in; });
   job([](auto& p) { p.hadamard = Hadamard::inverse, p.out = p.in; });
   job([](auto& p) { p.hadamard = Hadamard::forward; });

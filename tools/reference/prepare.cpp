@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "gen/hadamard_signs.h"
+#include "gen/tile/key_order.h"
 #include "tools/reference/numeric.h"
 
 namespace flashptx::reference {
@@ -272,6 +273,32 @@ PrepareData make_prepare_data(const PrepareProblem& p, const std::string& inputs
   return data;
 }
 
-PrepareVerdict judge(const PrepareData& data, const Prepared& got) { return Judge(data, got).run(); }
+std::size_t output_bytes(const PrepareProblem& p) {
+  if (!p.transpose) return extent_bytes(p, p.y, p.out);
+  return static_cast<std::size_t>(p.batch * p.heads * p.head_dim * transposed_seqlen(p.seqlen));
+}
+
+PrepareVerdict judge(const PrepareData& data, const Prepared& got) {
+  const PrepareProblem& p = data.problem;
+  if (!p.transpose) return Judge(data, got).run();
+  // V^T back to rows, with its padding looked at on the way.
+  PrepareData rows = data;
+  rows.problem.transpose = false;
+  rows.problem.y = strides_bshd(p.seqlen, p.heads, p.head_dim);
+  Prepared back = got;
+  back.y.assign(extent_bytes(rows.problem, rows.problem.y, p.out), gap);
+  const std::int64_t padded = transposed_seqlen(p.seqlen);
+  for (std::size_t i = 0; i < got.y.size(); ++i) {
+    const std::int64_t at = static_cast<std::int64_t>(i), row = at / padded, position = at % padded;
+    const std::int64_t key = position / key_order_group * key_order_group + key_at_position(static_cast<int>(position % key_order_group));
+    if (key >= p.seqlen) {
+      if (got.y[i] != 0) return {"position " + std::to_string(position) + " of V^T is beyond the last key and not zero", 0};
+      continue;
+    }
+    const std::int64_t b = row / p.head_dim / p.heads, h = row / p.head_dim % p.heads;
+    back.y[static_cast<std::size_t>(index_of(rows.problem.y, b, key, h) + row % p.head_dim)] = got.y[i];
+  }
+  return Judge(rows, back).run();
+}
 
 }  // namespace flashptx::reference

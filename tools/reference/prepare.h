@@ -31,6 +31,9 @@ struct Prepared {
   std::vector<float> scales, amax;
 };
 
+// Bytes of y, of V^T with its padding where the problem transposes.
+std::size_t output_bytes(const PrepareProblem& p);
+
 struct PrepareVerdict {
   std::string failure;   // the first wrong value, "" if all are right
   double rms = 0;        // of y * scale against float64, relative to the RMS of the exact result
