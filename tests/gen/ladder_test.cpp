@@ -155,6 +155,8 @@ TEST_SUITE("gen/ladder") {
       CHECK(svg.find(">" + r.rung.name + "<") != std::string::npos);
     }
     CHECK(svg.find("640 to 660") != std::string::npos);
+    CHECK(ladder_svg(read_ladder_csv(csv), "a card") == svg);
+    CHECK_THROWS(read_ladder_csv("head\nfa2,1\n"));
   }
 
   TEST_CASE("FA-2 equals float64: ragged ends, grouped heads, causal, no keys") {

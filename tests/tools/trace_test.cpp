@@ -232,6 +232,20 @@ TEST_SUITE("tools/trace") {
     }
   }
 
+  TEST_CASE("a written CSV reads back to the same lanes and figures") {
+    KernelConfig c = small("overlap", Mask::full, Softmax::plain);
+    Trace t, back;
+    REQUIRE(marks_of(c, 320, 2, 2048, 0, &t).ok());
+    CHECK(read_trace_csv(trace_csv(t), c, &back) == "");
+    CHECK(back.device == t.device);
+    CHECK(trace_csv(back) == trace_csv(t));
+    CHECK(back.ctas[0].loads.size() == t.ctas[0].loads.size());
+    CHECK(summarise(back).cycles_per_trip == summarise(t).cycles_per_trip);
+    CHECK(read_trace_csv("head\nmarks,0,0,warpgroup7,qk,0,0,1\n", c, &back) ==
+          "line 2: warpgroup7: the kernel has 2 warpgroups");
+    CHECK(read_trace_csv("head\n", c, &back) == "no marks");
+  }
+
   TEST_CASE("two kernels in one picture: both named, one scale, modelled said of each") {
     const Trace a = model_trace(small("serial", Mask::full, Softmax::lazy), 8),
                 b = model_trace(small("overlap", Mask::full, Softmax::lazy), 8);

@@ -9,6 +9,7 @@
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/ladder_print.h"
 #include "tools/flashptx/ladder_run.h"
+#include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/statistics.h"
@@ -21,9 +22,9 @@ namespace flashptx {
 namespace {
 
 struct LadderOptions {
-  std::string device = "auto", dtype = "bf16", csv, json, svg, timelines;
+  std::string device = "auto", dtype = "bf16", csv, json, svg, timelines, from, card = "a GPU";
   std::vector<std::string> only;
-  int seqlen = 16384, tokens = 16384, hidden = 2048, head_dim = 128, repeats = 20;
+  int seqlen = 16384, tokens = 16384, hidden = 2048, head_dim = 128, repeats = 21;
   bool causal = false, ablation = false;
 };
 
@@ -54,6 +55,7 @@ std::vector<LadderRow> rows_of(const LadderOptions& o) {
 
 // Rows of the timed problem that are compared: float64 takes seconds for all.
 constexpr std::int64_t timed_rows = 48;
+constexpr int rounds = 3;
 
 Case case_of(const LadderShape& shape, std::uint64_t seed, std::int64_t rows) {
   return make_case(problem_of(shape), reference::Layout::bshd, reference::Inputs::random, seed, true, rows);
@@ -88,15 +90,33 @@ void check(Device& device, LadderRow* row) {
   row->failure = run(device, row->rung, case_of(small, 5, small.seqlen), 0, row, &unused);
 }
 
+// One round of one rung: a few launches, so that no rung heats the card for the next.
 void measure(Device& device, const Case& c, int repeats, LadderRow* row) {
   LadderRow timed = *row;  // the error that is shown is the small problem's
   std::vector<float> milliseconds;
   row->failure = run(device, row->rung, c, repeats, &timed, &milliseconds);
-  if (row->failure.empty()) row->failure = refuse_samples(milliseconds);
+  row->samples.insert(row->samples.end(), milliseconds.begin(), milliseconds.end());
+}
+
+void finish(LadderRow* row) {
+  if (row->failure.empty()) row->failure = refuse_samples(row->samples);
   if (!row->failure.empty()) return;
-  const Quartiles q = quartiles(milliseconds);
+  const Quartiles q = quartiles(row->samples);
   row->milliseconds = q.median, row->relative_spread = q.relative_spread();
-  row->teraflops = flops(c.problem()) / q.median * 1e-9;
+  row->teraflops = flops(problem_of(row->shape)) / q.median * 1e-9;
+}
+
+// All rungs of one shape by turns, so that the clock's drift meets all alike.
+void measure_all(Device& device, int repeats, std::vector<LadderRow>* rows) {
+  for (std::size_t from = 0; from < rows->size();) {
+    std::size_t to = from;
+    while (to < rows->size() && describe((*rows)[to].shape) == describe((*rows)[from].shape)) ++to;
+    const Case c = case_of((*rows)[from].shape, 6, timed_rows);
+    for (int round = 0; round < rounds; ++round)
+      for (std::size_t i = from; i < to; ++i)
+        if ((*rows)[i].failure.empty()) measure(device, c, (repeats + rounds - 1) / rounds, &(*rows)[i]);
+    for (; from < to; ++from) finish(&(*rows)[from]);
+  }
 }
 
 void write(const std::string& path, const std::string& text) {
@@ -121,7 +141,18 @@ void draw_timelines(Device& device, const LadderOptions& o, const std::vector<La
   }
 }
 
+// The chart of a CSV written before.
+void draw_from(const LadderOptions& o) {
+  if (o.svg.empty()) leave(exit_usage, "--from draws: it wants --svg FILE");
+  try {
+    write(o.svg, ladder_svg(read_ladder_csv(read_or_leave(o.from)), o.card));
+  } catch (const std::exception& e) {
+    leave(exit_usage, o.from + ": " + e.what());
+  }
+}
+
 void run_ladder(const LadderOptions& o) {
+  if (!o.from.empty()) return draw_from(o);
   DeviceRequest request;
   std::unique_ptr<Device> device;
   std::string note;
@@ -131,17 +162,12 @@ void run_ladder(const LadderOptions& o) {
   if (!note.empty()) std::cerr << note << "\n";
   const bool timed = !device->info().is_emulator;
   std::cout << describe(device->info()) << "\n" << (timed ? "" : "not timed: timing needs a GPU\n");
+  for (LadderRow& r : rows) check(*device, &r);
+  if (timed) measure_all(*device, o.repeats, &rows);
   bool right = true;
   std::string shape;
-  Case timed_case;
-  for (LadderRow& r : rows) {
-    if (describe(r.shape) != shape) {
-      shape = describe(r.shape);
-      std::cout << shape << "\n";
-      if (timed) timed_case = case_of(r.shape, 6, timed_rows);
-    }
-    check(*device, &r);
-    if (timed && r.failure.empty()) measure(*device, timed_case, o.repeats, &r);
+  for (const LadderRow& r : rows) {
+    if (describe(r.shape) != shape) std::cout << (shape = describe(r.shape)) << "\n";
     std::cout << ladder_line(r, timed) << std::flush;
     right = right && r.failure.empty();
   }
@@ -171,6 +197,8 @@ void add_ladder(Command& app) {
   c->add_option("--csv", o->csv, "Write CSV to this file");
   c->add_option("--json", o->json, "Write JSON to this file");
   c->add_option("--svg", o->svg, "Write a bar chart to this file (with a GPU)");
+  c->add_option("--from", o->from, "Draw --svg from a CSV written before, and run nothing");
+  c->add_option("--card", o->card, "With --from: the card's name, for the chart");
   c->add_option("--timelines", o->timelines,
                 "Write PREFIX<rung>.svg, .json and .csv: timelines of the rungs that have marks");
   c->add_flag("--causal", o->causal, "Causal mask");

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
 
 #include "tools/flashptx/svg.h"
+#include "tools/reference/numeric.h"
 
 namespace flashptx {
 namespace {
@@ -70,6 +73,33 @@ std::string ladder_csv(const std::vector<LadderRow>& rows) {
     out += text;
   }
   return out;
+}
+
+std::vector<LadderRow> read_ladder_csv(const std::string& text) {
+  std::vector<LadderRow> rows;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (++number == 1 || line.empty()) continue;
+    std::vector<std::string> f;
+    std::istringstream in(line);
+    for (std::string field; std::getline(in, field, ',');) f.push_back(field);
+    const std::string where = "line " + std::to_string(number) + ": ";
+    LadderRow r;
+    if (f.size() != 15 || !reference::parse_data_type(f[3], &r.shape.dtype))
+      throw std::runtime_error(where + "no line of `ladder --csv`");
+    r.shape.head_dim = std::stoi(f[4]), r.shape.mask = f[5] == "causal" ? Mask::causal : Mask::full;
+    r.shape.batch = std::stoi(f[6]), r.shape.seqlen = std::stoi(f[7]), r.shape.heads = std::stoi(f[8]);
+    r.milliseconds = std::stod(f[9]), r.teraflops = std::stod(f[10]), r.relative_spread = std::stod(f[11]);
+    r.error = std::stod(f[12]);
+    for (const auto& list : {ladder_rungs(r.shape), ablation_rungs()})
+      for (const LadderRung& rung : list)
+        if (rung.key == f[0]) r.rung = rung;
+    if (r.rung.key.empty()) throw std::runtime_error(where + "unknown rung " + f[0]);
+    rows.push_back(r);
+  }
+  if (rows.empty()) throw std::runtime_error("no rungs");
+  return rows;
 }
 
 std::string ladder_json(const std::vector<LadderRow>& rows, const std::string& device) {

@@ -127,10 +127,12 @@ std::string draw(const BarChart& chart) {
     c.line(x(t), top, x(t), bottom, faint);
     c.text(x(t), bottom + 16, short_number(t), {.size = 12, .anchor = Anchor::middle});
   }
+  c.line(left, top, left, bottom, ink, 1.2);
   for (std::size_t i = 0; i < chart.bars.size(); ++i) {
     const Bar& b = chart.bars[i];
     const double y = top + row * static_cast<double>(i);
     if (b.heading) {
+      c.rect(20, y + 2, chart.width - 40, row - 3, paper);
       c.text(24, y + 17, b.label, {.size = 13, .bold = true});
       continue;
     }
@@ -149,7 +151,6 @@ std::string draw(const BarChart& chart) {
     c.line(x(chart.ceiling), top, x(chart.ceiling), bottom, "#4a5058", 1.2, "5 4");
     c.text(x(chart.ceiling), top - 6, chart.ceiling_name, {.size = 12.5, .anchor = Anchor::middle});
   }
-  c.line(left, top, left, bottom, ink, 1.2);
   c.text((left + right) / 2, bottom + 36, chart.unit, {.size = 13, .anchor = Anchor::middle});
   return c.str();
 }

@@ -21,7 +21,7 @@ struct TraceSpan {
   double start = 0, stop = 0;  // clocks
 };
 
-// A product from the end of its issue to the end of the wait that says that it is complete.
+// A product from the start of its issue to the end of the wait that says that it is complete.
 struct Flight {
   int warpgroup = 0;
   bool pv = false;
@@ -75,6 +75,8 @@ TraceSummary summarise(const Trace& trace);
 std::string trace_text(const Trace& trace, const TraceSummary& summary,
                        const TraceSummary* planned);
 std::string trace_csv(const Trace& trace);
+// The spans of a CSV that trace_csv wrote; clock rate and lost marks are not in it. "" or what is wrong.
+std::string read_trace_csv(const std::string& text, const KernelConfig& config, Trace* out);
 std::string trace_chrome_json(const Trace& trace);
 // The schedule's table, the modelled timeline, and below it what was measured (if `trace` is).
 std::string trace_svg(const Trace& trace, const Trace& model, int trips);

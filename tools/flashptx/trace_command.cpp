@@ -23,7 +23,7 @@ struct TraceOptions {
   std::int64_t capacity = 4096;
   int trips = 4;
   bool model = false;
-  std::string output = "trace", table;
+  std::string output = "trace", table, from;
 };
 
 reference::Problem shape_of(const TraceOptions& o, const KernelConfig& c, bool emulator) {
@@ -48,14 +48,23 @@ std::unique_ptr<Device> device_of(const TraceOptions& o) {
   return open_or_leave(device_from(o.device));
 }
 
+// What was measured has marks: so has what it is compared with.
+Trace model_with_marks(KernelConfig config) {
+  config.plan.trace = true;
+  return model_trace(config, 12);
+}
+
 void run_trace_command(const TraceOptions& o) {
   KernelConfig config = config_from(o.config);
   config.plan.trace = false;
-  const Trace model = model_trace(config, 12);
-  const TraceSummary planned = summarise(model);
-  std::unique_ptr<Device> device = device_of(o);
+  Trace model = model_trace(config, 12);
+  std::unique_ptr<Device> device = o.from.empty() ? device_of(o) : nullptr;
   Trace trace = model;
-  if (device != nullptr) {
+  if (!o.from.empty()) {
+    const std::string bad = read_trace_csv(read_or_leave(o.from), config, &trace);
+    if (!bad.empty()) leave(exit_usage, o.from + ": " + bad);
+    if (!trace.modelled) model = model_with_marks(config);
+  } else if (device != nullptr) {
     const bool emulator = device->info().is_emulator;
     Trace measured;
     TraceCost cost;
@@ -73,13 +82,15 @@ void run_trace_command(const TraceOptions& o) {
       std::cout << "marks          " << measured.marks << " on the emulator, in order, "
                 << measured.lost
                 << " lost; its clock counts instructions: the timeline is modelled\n";
-    else
-      std::printf("marks cost     %.1f %% of the kernel's time\n", cost.slow_down_percent()),
-          trace = std::move(measured);
-    if (!emulator && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), planned, cost);
+    else {
+      model = model_with_marks(config);
+      std::printf("marks cost     %.1f %% of the kernel's time\n", cost.slow_down_percent());
+      trace = std::move(measured);
+    }
+    if (!emulator && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), summarise(model), cost);
     std::fflush(stdout);
   }
-  const TraceSummary summary = summarise(trace);
+  const TraceSummary summary = summarise(trace), planned = summarise(model);
   std::cout << trace_text(trace, summary, trace.modelled ? nullptr : &planned);
   write_trace_files(o.output, trace, model, o.trips);
 }
@@ -103,6 +114,7 @@ void add_trace(Command& app) {
       ->capture_default_str()
       ->check(range(1, 64));
   c->add_option("--table", o.table, "Append measured against modelled clocks to this CSV (with a GPU)");
+  c->add_option("--from", o.from, "Draw and sum up a CSV written before (with the kernel's name), and run nothing");
   c->add_flag("--model", o.model, "The timing model even where there is a GPU");
   c->add_option("-o,--output", o.output,
                 "Writes OUTPUT.svg, OUTPUT.json (Perfetto, chrome://tracing) and OUTPUT.csv")

@@ -123,7 +123,7 @@ void flights_of(const std::vector<TraceSpan>& spans, int warpgroup, std::vector<
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const TraceSpan& s = spans[i];
     if (s.event == TraceEvent::qk || s.event == TraceEvent::pv) {
-      open.push_back({warpgroup, s.event == TraceEvent::pv, s.position, s.stop, s.stop});
+      open.push_back({warpgroup, s.event == TraceEvent::pv, s.position, s.start, s.stop});
     } else if (s.event == TraceEvent::wait_qk || s.event == TraceEvent::wait_pv) {
       bool between_tiles = i + 1 < spans.size() &&
                            spans[i + 1].event == TraceEvent::store_o;  // waits for everything

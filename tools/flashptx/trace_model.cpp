@@ -5,8 +5,12 @@
 // every warpgroup is the whole SM. A clock at a time: an issue slot, the special function unit, the
 // tensor cores as one queue, a token ring, K and V arriving through a ring of stages. What a step
 // issues is counted from the emitted kernel. Left out: dependencies inside a warp, register-bank
-// conflicts, L2 misses, other CTAs. Next: trace.h.
+// conflicts, L2 misses, other CTAs, and tensor cores that take turns between warpgroups inside a product.
+// The rates are the units' (tools/bench/results/units_h200.csv) where `units` measures them; the latencies and
+// the effective rates beside wgmma were fitted to twelve kernels measured with marks on an H200
+// (tools/bench/results/trace_h200.csv): clocks a trip are within 10 % of all of them. Next: trace.h.
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 
@@ -15,11 +19,18 @@
 namespace flashptx {
 namespace {
 
-constexpr int kMufuClocks = 8;          // ex2 of a warp: 4 lanes a clock and scheduler
-constexpr int kConvertClocks = 2;       // F2FP at half rate
-constexpr int kStepLatency = 20;        // a step's last results
-constexpr int kBarrierLatency = 24;     // mbarrier or named barrier, seen by the waiter
-constexpr int kWgmmaLatency = 60;       // from the last m64nNk16's start to readable registers
+constexpr double kMufuClocks = 8;          // ex2 of a warp: 4 lanes a clock and scheduler
+constexpr double kMufuBesideWgmma = 13.2;  // while the tensor cores are busy: 9.7 results a clock and SM (units, softmax_max)
+constexpr double kAluClocks = 2;           // max, logic, integer: 16 lanes a clock and scheduler
+constexpr double kConvertClocks = 2.7;     // F2FP at half rate, and the registers that it turns over
+constexpr double kWarpGap = 1.2;           // between two instructions of one warp
+constexpr double kStepLatency = 15;        // a step's last results
+constexpr double kBarrierLatency = 20;     // mbarrier or named barrier, seen by the waiter
+constexpr double kTryWait = 100;           // a wait for an mbarrier whose phase has completed: stage, phase, try_wait
+constexpr double kToken = 35;              // a turn that is there
+constexpr double kWaitGroup = 33;          // a wait for products that are complete
+constexpr double kWgmmaLatency = 137;      // from the last m64nNk16's turn to readable registers
+constexpr int kQueued = 4;                 // wgmma instructions that stand issued before the tensor cores take them
 constexpr int kIssueLoad = 30;          // of the producer, for one block
 constexpr int kLoadLatency = 700;       // TMA from L2
 constexpr int kLoadBytesPerClock = 48;  // of one SM with all of them loading
@@ -29,15 +40,16 @@ struct Op {
   TraceEvent event;
   std::uint32_t position;
   int block;                               // that the step works on, as a trip number
-  int slots = 0, ex2 = 0, free_after = 0;  // free_after: 1 K, 2 V of `block` is freed when it ends
+  int slots = 0, ex2 = 0, alu = 0;
+  int free_after = 0;  // 1 K, 2 V of `block` is freed when it ends
   bool pass_token = false;
 };
 
 struct Unit {
   std::vector<Op> ops;
   std::size_t at = 0;
-  int slots = 0, ex2 = 0;
-  double begun = 0, ready = -1;
+  int slots = 0, ex2 = 0, alu = 0;
+  double begun = 0, ready = -1, next_issue = 0;
   std::vector<TraceSpan> spans;
 };
 
@@ -125,7 +137,8 @@ class Model {
       if (s.what == Do::token_wait && !ring) continue;
       if (s.what == Do::pv) u.ops.push_back({TraceEvent::v_full_wait, position, block, 6});
       u.ops.push_back({event_of(s.what), position, block,
-                       n.issue_slots + (kConvertClocks - 1) * n.cvt - n.ex2, n.ex2});
+                       n.issue_slots + static_cast<int>(std::lround((kConvertClocks - 1) * n.cvt)) - n.ex2 - n.alu, n.ex2,
+                       n.alu});
     }
   }
 
@@ -161,7 +174,7 @@ class Model {
 
   void begin(Unit& u) {
     const Op& op = u.ops[u.at];
-    u.slots = op.slots, u.ex2 = op.ex2, u.begun = now_, u.ready = -1;
+    u.slots = op.slots, u.ex2 = op.ex2, u.alu = op.alu, u.begun = now_, u.ready = -1;
     u.spans.push_back({op.event, op.position, now_, now_});
   }
 
@@ -205,6 +218,17 @@ class Model {
     (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
   }
 
+  // Takes its place in the tensor cores' queue; the issuing warps go on when all but the last few instructions
+  // have been taken.
+  double start_product(std::size_t w, const Op& op) {
+    const bool pv = op.event == TraceEvent::pv;
+    const double from = std::max(now_, tensor_free_);
+    tensor_free_ = from + product_clocks(config_, pv);
+    tensor_.push_back({static_cast<int>(w), pv, op.position, from, tensor_free_});
+    done_[w][{pv, op.block}] = tensor_free_ + kWgmmaLatency;
+    return tensor_free_ - kQueued * (pv ? config_.problem.head_dim_v : config_.plan.tile_kv) / 2.0;
+  }
+
   void first_fetch(bool is_v, int block) {
     units_.front().spans.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load, 0, now_, now_});
     fetch(is_v, block);
@@ -216,11 +240,14 @@ class Model {
       const double t = ready[static_cast<std::size_t>(op.block)];
       return t < 0 ? -1 : t + kBarrierLatency;
     };
+    const auto at_least = [&](double t, double clocks) {
+      return t < 0 ? t : std::max(t, units_[w].begun + clocks);
+    };
     switch (op.event) {
       case TraceEvent::k_full_wait:
-        return arrived(k_ready_);
+        return at_least(arrived(k_ready_), kTryWait);
       case TraceEvent::v_full_wait:
-        return arrived(v_ready_);
+        return at_least(arrived(v_ready_), kTryWait);
       case TraceEvent::k_empty_wait:
       case TraceEvent::v_empty_wait: {
         const auto& freed = op.event == TraceEvent::v_empty_wait ? freed_v_ : freed_k_;
@@ -229,11 +256,14 @@ class Model {
         return free ? now_ + kBarrierLatency : -1;
       }
       case TraceEvent::token_wait:
-        return token_[w] > 0 ? std::max(units_[w].begun, token_at_) + kBarrierLatency : -1;
+        return token_[w] > 0 ? std::max(units_[w].begun + kToken, token_at_ + kBarrierLatency) : -1;
       case TraceEvent::wait_qk:
-        return done_[w][{false, op.block}];
+        return at_least(done_[w][{false, op.block}], kWaitGroup);
       case TraceEvent::wait_pv:
-        return done_[w][{true, op.block}];
+        return at_least(done_[w][{true, op.block}], kWaitGroup);
+      case TraceEvent::qk:
+      case TraceEvent::pv:
+        return start_product(w, op);
       default:
         return units_[w].begun;
     }
@@ -243,7 +273,7 @@ class Model {
     Unit& u = units_[w];
     if (u.at + 1 >= u.ops.size()) return;
     const Op& op = u.ops[u.at];
-    if (u.slots > 0 || u.ex2 > 0) return;
+    if (u.slots > 0 || u.ex2 > 0 || u.alu > 0) return;
     if (u.ready < 0) {
       double t = available(w, op);
       if (t < 0) return;
@@ -260,13 +290,6 @@ class Model {
 
   void finish(std::size_t w, const Op& op) {
     if (op.event == TraceEvent::token_wait) --token_[w];
-    if (op.event == TraceEvent::qk || op.event == TraceEvent::pv) {
-      const bool pv = op.event == TraceEvent::pv;
-      const double from = std::max(now_, tensor_free_);
-      tensor_free_ = from + product_clocks(config_, pv);
-      tensor_.push_back({static_cast<int>(w), pv, op.position, from, tensor_free_});
-      done_[w][{pv, op.block}] = tensor_free_ + kWgmmaLatency;
-    }
     if (op.event == TraceEvent::k_load || op.event == TraceEvent::v_load)
       fetch(op.event == TraceEvent::v_load, op.block);
     if (op.pass_token) {
@@ -277,14 +300,16 @@ class Model {
     if (op.free_after & 2) ++freed_v_[static_cast<std::size_t>(freed_v_by_[w]++)];
   }
 
-  // One issue slot a clock, in turns; an ex2 also takes the special function unit.
+  // One issue slot a clock, in turns; an ex2 also takes the special function unit, a max the ALU.
   void issue() {
     for (std::size_t i = 0; i < units_.size(); ++i) {
       Unit& u = units_[(turn_ + i) % units_.size()];
-      const bool ex2 = u.ex2 > 0 && now_ >= mufu_free_;
-      if (!ex2 && u.slots <= 0) continue;
-      if (ex2) --u.ex2, mufu_free_ = now_ + kMufuClocks;
+      const bool ex2 = u.ex2 > 0 && now_ >= mufu_free_, alu = u.alu > 0 && now_ >= alu_free_;
+      if (now_ < u.next_issue || (!ex2 && !alu && u.slots <= 0)) continue;
+      if (ex2) --u.ex2, mufu_free_ = now_ + (now_ < tensor_free_ ? kMufuBesideWgmma : kMufuClocks);
+      else if (alu) --u.alu, alu_free_ = now_ + kAluClocks;
       else --u.slots;
+      u.next_issue = now_ + kWarpGap;
       turn_ = (turn_ + i + 1) % units_.size();
       return;
     }
@@ -296,7 +321,7 @@ class Model {
   std::map<Do, StepCost> cost_;
   std::vector<Unit> units_;
   std::vector<int> token_;
-  double token_at_ = 0, now_ = 0, tensor_free_ = 0, mufu_free_ = 0, bytes_at_ = 0, load_begun_ = -1,
+  double token_at_ = 0, now_ = 0, tensor_free_ = 0, mufu_free_ = 0, alu_free_ = 0, bytes_at_ = 0, load_begun_ = -1,
          producer_free_ = 0;
   std::size_t turn_ = 0;
   int next_load_ = 0;

@@ -167,15 +167,15 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
 }
 
 std::string trace_csv(const Trace& trace) {
-  std::string out = "source,cta,sm,role,event,position,start_clocks,stop_clocks\n";
+  std::string out = "source,cta,sm,role,event,position,start_clocks,stop_clocks,device\n";
   for (const CtaTrace& c : trace.ctas)
     for (std::size_t r = 0; r < c.roles.size(); ++r)
       for (const TraceSpan& s : c.roles[r]) {
         char text[200];
-        std::snprintf(text, sizeof text, "%s,%d,%d,%s%s,%s,%u,%.0f,%.0f\n",
+        std::snprintf(text, sizeof text, "%s,%d,%d,%s%s,%s,%u,%.0f,%.0f,%s\n",
                       trace.modelled ? "model" : "marks", c.cta, c.sm, r ? "warpgroup" : "producer",
                       r ? std::to_string(r - 1).c_str() : "", to_string(s.event), s.position,
-                      s.start, s.stop);
+                      s.start, s.stop, trace.device.c_str());
         out += text;
       }
   return out;
