@@ -5,7 +5,7 @@
 BUILD ?= build
 CXX ?= g++
 CC ?= gcc
-CXXFLAGS ?= -g1
+CXXFLAGS ?=
 PREFIX ?= /usr/local
 VERSION := 0.1.0
 SOVERSION := 0
@@ -25,10 +25,33 @@ CLI_TESTED := $(filter-out tools/flashptx/main.cpp,$(CLI_SRC))
 FUZZ_SRC := $(wildcard tests/fuzz/*_fuzz.cpp)
 TEST_SRC := $(filter-out $(FUZZ_SRC),$(call sources,tests))
 TEST_C := $(sort $(shell find tests -name '*.c' 2>/dev/null))
+
+# Most of the time that g++ spends on a file of ours goes to standard headers and to the same templates anew.
+# So neighbours of a folder are compiled as one text, up to $(TOGETHER) of them: half the time from clean. A
+# group has the name of its first file. TOGETHER=1 compiles each file by itself, which is quicker after an
+# edit; beside ccache that is the default. Files with the costliest headers come first, to share them.
+TOGETHER ?= $(if $(findstring ccache,$(CXX)),1,16)
+COSTLY := $(shell grep -lE '<(nlohmann/json.hpp|regex)>' $(CLI_SRC) $(TEST_SRC))
+costly_first = $(filter $(COSTLY),$(1)) $(filter-out $(COSTLY),$(1))
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
-LIB_OBJ := $(call objects,$(LIB_SRC))
-CLI_OBJ := $(call objects,$(CLI_SRC) $(REF_SRC))
-TEST_OBJ := $(call objects,$(TEST_SRC) $(REF_SRC) $(CLI_TESTED)) $(patsubst %.c,$(BUILD)/%.c.o,$(TEST_C))
+# Compiled by themselves: they clash with a neighbour (main.cpp: includes doctest with its implementation).
+ALONE := host/prepare.cpp tests/main.cpp
+grouped = $(if $(filter 1,$(TOGETHER)),$(call objects,$(1)),$(call objects,$(filter $(ALONE),$(1))) \
+            $(call by_folder,$(filter-out $(ALONE),$(1))))
+by_folder = $(foreach d,$(sort $(dir $(1))),\
+            $(call groups,$(foreach f,$(1),$(if $(filter $(d),$(dir $(f))),$(f)))))
+groups = $(if $(1),$(call group,$(wordlist 1,$(TOGETHER),$(1))) $(call groups,$(call after_first_group,$(1))))
+after_first_group = $(wordlist $(words x $(wordlist 1,$(TOGETHER),$(1))),$(words $(1)),$(1))
+group = $(eval MEMBERS-$(call group_stem,$(1)) := $(1))$(call group_stem,$(1)).group.o
+group_stem = $(patsubst %.cpp,$(BUILD)/%,$(firstword $(1)))
+# What each instruction of an emulated kernel goes through.
+HOT_SRC := $(filter $(addprefix host/emulator/,lanes% machine% mma_% numeric% ops_% tensor_core% wgmma%),$(LIB_SRC))
+HOT_OBJ := $(call grouped,$(HOT_SRC))
+LIB_OBJ := $(HOT_OBJ) $(call grouped,$(filter-out $(HOT_SRC),$(LIB_SRC)))
+REF_OBJ := $(call grouped,$(REF_SRC))
+CLI_TESTED_OBJ := $(call grouped,$(call costly_first,$(CLI_TESTED)))
+CLI_OBJ := $(CLI_TESTED_OBJ) $(REF_OBJ) $(call objects,$(filter-out $(CLI_TESTED),$(CLI_SRC)))
+TEST_OBJ := $(call grouped,$(call costly_first,$(TEST_SRC))) $(REF_OBJ) $(CLI_TESTED_OBJ) $(patsubst %.c,$(BUILD)/%.c.o,$(TEST_C))
 PTX := $(sort $(wildcard ptx/*.ptx))
 
 # The CUDA toolkit is optional: only tests that ask ptxas, and `cubins`, need it. tools/setup.sh puts one
@@ -41,18 +64,20 @@ export FLASHPTX_PTXAS := $(PTXAS)
 NO_PTXAS := no ptxas found (CUDA_HOME, PATH, /usr/local/cuda*, build/cuda): left out
 
 BASE_CXXFLAGS := -std=c++20 -Wall -Wextra -Werror -MMD -MP -I. -fPIC -pthread -ffp-contract=off
+# g++ collects its garbage again and again below some memory in use; it may have 400 MB.
+BASE_CXXFLAGS += $(if $(findstring clang,$(CXX)),,--param=ggc-min-heapsize=400000)
 ALL_CXXFLAGS = $(BASE_CXXFLAGS) $(OPT) $(CXXFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread $(LDFLAGS) $(SANITIZE)
 LDLIBS += -ldl
 OPT = -O2
 # Where speed does not matter, compile quickly: a clean build is to stay below a minute on two cores.
-$(BUILD)/gen/%.o: OPT = -O1
+$(BUILD)/gen/%.o $(BUILD)/host/%.o: OPT = -O1
 $(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o: OPT = -O0
 $(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast
-# The emulator's inner loops are written for the vectoriser, which -O2 keeps on a short leash.
 # g++ 12 sees overlap in every "text" + std::to_string(n) at this level (GCC bug 105651).
-$(BUILD)/host/emulator/%.o: OPT = -O3 -Wno-restrict
+$(HOT_OBJ): OPT = -O2 -Wno-restrict
 
+.PRECIOUS: $(BUILD)/%.group.cpp
 .PHONY: all lib cli tests demo test bench format golden cubins asan ubsan fuzz fuzz-parser mutants install uninstall help \
         clean deps FORCE
 all: lib cli tests
@@ -74,6 +99,16 @@ say = $(if $(filter 0,$(V)),@echo '  $(1) $(2)';)
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(dir $@)
 	$(call say,compile,$<)$(CXX) $(ALL_CXXFLAGS) -c $< -o $@
+$(BUILD)/%.group.cpp: FORCE
+	@mkdir -p $(dir $@); printf '#include "%s"\n' $(MEMBERS-$(BUILD)/$*) | cmp -s - $@ || \
+	  printf '#include "%s"\n' $(MEMBERS-$(BUILD)/$*) > $@
+# Where names of two files clash, or one has an error, each is compiled by itself: only that says which.
+$(BUILD)/%.group.o: $(BUILD)/%.group.cpp $(BUILD)/flags
+	$(call say,compile,$(MEMBERS-$(BUILD)/$*))$(CXX) $(ALL_CXXFLAGS) -c $< -o $@ 2>$@.log || { \
+	  echo "  compile one by one: $$(grep -m1 error: $@.log)"; rm -f $@.d.*; n=0; parts=; \
+	  for f in $(MEMBERS-$(BUILD)/$*); do n=$$((n + 1)); parts="$$parts $@.$$n.o"; \
+	    $(CXX) $(ALL_CXXFLAGS) -MT $@ -MF $@.d.$$n -c $$f -o $@.$$n.o || exit 1; done; \
+	  cat $@.d.* > $(@:.o=.d); ld -r -o $@ $$parts; }
 # C, to prove that flashptx.h is C99.
 $(BUILD)/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(dir $@)
@@ -117,10 +152,10 @@ $(BUILD)/cubins/%.cubin: ptx/%.ptx
 # The sanitizers' own code makes g++ 12 see uninitialised values within <regex>.
 asan:
 	@+$(MAKE) --no-print-directory BUILD=$(BUILD)/asan \
-	  SANITIZE='-fsanitize=address -fno-omit-frame-pointer -Wno-maybe-uninitialized' ONLY_RUNNER=1 test
+	  SANITIZE='-g1 -fsanitize=address -fno-omit-frame-pointer -Wno-maybe-uninitialized' ONLY_RUNNER=1 test
 ubsan:
 	@+$(MAKE) --no-print-directory BUILD=$(BUILD)/ubsan \
-	  SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized' ONLY_RUNNER=1 test
+	  SANITIZE='-g1 -fsanitize=undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized' ONLY_RUNNER=1 test
 
 # Every single mutant of two kernels (KERNELS=catalog or a name: of others) on the emulator, and the table
 # of what noticed it. About four minutes a kernel on one core.

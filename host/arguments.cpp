@@ -8,13 +8,13 @@
 namespace flashptx {
 namespace {
 
-struct Known {
+struct KnownArgument {
   const char* name;
   ParamKind kind;
   std::size_t offset;
 };
 
-constexpr Known known[] = {
+constexpr KnownArgument known_arguments[] = {
     {"q_map", ParamKind::tensor_map, offsetof(ForwardArguments, q_map)},
     {"k_map", ParamKind::tensor_map, offsetof(ForwardArguments, k_map)},
     {"v_map", ParamKind::tensor_map, offsetof(ForwardArguments, v_map)},
@@ -47,8 +47,8 @@ Status bind(const LaunchFacts& facts, Binding* out) {
                                                    std::to_string(Binding::max_params));
   *out = {};
   for (const ParamFact& p : facts.params) {
-    const Known* found = nullptr;
-    for (const Known& k : known)
+    const KnownArgument* found = nullptr;
+    for (const KnownArgument& k : known_arguments)
       if (p.name == k.name) found = &k;
     if (found == nullptr)
       return Status::error(StatusCode::internal, "kernel " + facts.entry + " has a parameter '" +

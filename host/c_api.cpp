@@ -31,9 +31,11 @@ static_assert(static_cast<int>(flashptx::DataType::bf16) == FLASHPTX_BF16);
 static_assert(static_cast<int>(flashptx::Mask::full) == FLASHPTX_MASK_FULL);
 static_assert(static_cast<int>(flashptx::Mask::causal) == FLASHPTX_MASK_CAUSAL);
 
+using flashptx::c_api::address;
 using flashptx::c_api::guarded;
 using flashptx::c_api::invalid;
 using flashptx::c_api::read_struct;
+using flashptx::c_api::strides;
 
 thread_local std::string last_error;
 
@@ -75,8 +77,6 @@ std::string describe(const flashptx::DeviceInfo& i) {
   return s;
 }
 
-flashptx::Strides strides(const flashptx_strides& s) { return {s.batch, s.seq, s.head}; }
-
 Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem* p) {
   if (c.dtype != FLASHPTX_F16 && c.dtype != FLASHPTX_BF16)
     return Status::error(StatusCode::unsupported,
@@ -101,8 +101,6 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
   p->o = strides(c.o);
   return {};
 }
-
-std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -10,6 +11,7 @@
 
 #include "host/device.h"
 #include "host/flashptx.h"
+#include "host/problem.h"
 
 namespace flashptx::c_api {
 
@@ -49,5 +51,8 @@ Status read_struct(const T* given, const char* name, std::size_t least, T* out) 
   std::memcpy(out, given, std::min(sizeof(T), given->size));
   return {};
 }
+
+inline std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+inline Strides strides(const flashptx_strides& s) { return {s.batch, s.seq, s.head}; }
 
 }  // namespace flashptx::c_api

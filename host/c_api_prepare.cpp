@@ -12,9 +12,6 @@ static_assert(static_cast<int>(flashptx::DataType::e4m3) == FLASHPTX_E4M3);
 static_assert(static_cast<int>(flashptx::DataType::e5m2) == FLASHPTX_E5M2);
 static_assert(static_cast<int>(flashptx::DataType::f32) == FLASHPTX_F32);
 
-std::uint64_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
-flashptx::Strides strides(const flashptx_strides& s) { return {s.batch, s.seq, s.head}; }
-
 static_assert(static_cast<int>(flashptx::ScaleKind::tensor) == FLASHPTX_SCALE_TENSOR);
 static_assert(static_cast<int>(flashptx::ScaleKind::head) == FLASHPTX_SCALE_HEAD);
 static_assert(static_cast<int>(flashptx::ScaleKind::block) == FLASHPTX_SCALE_BLOCK);

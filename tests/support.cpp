@@ -7,11 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -38,10 +39,13 @@ std::string find_ptxas() {
 }
 
 int number_before(const std::string& log, const char* what) {
-  const std::regex pattern(std::string("(\\d+) ") + what);
   int largest = 0;
-  for (std::sregex_iterator it(log.begin(), log.end(), pattern), end; it != end; ++it)
-    largest = std::max(largest, std::stoi((*it)[1]));
+  const std::string phrase = std::string(" ") + what;
+  for (std::size_t at = log.find(phrase); at != std::string::npos; at = log.find(phrase, at + 1)) {
+    std::size_t first = at;
+    while (first > 0 && std::isdigit(static_cast<unsigned char>(log[first - 1]))) --first;
+    if (first < at) largest = std::max(largest, std::stoi(log.substr(first, at - first)));
+  }
   return largest;
 }
 

@@ -2,12 +2,10 @@
 // memory. PTX ISA 9.7.13.6 to 9.7.13.8. Next: gen/isa/table.h for the notation.
 //
 // Semantics and scope stand before the state space; ptxas also takes them behind it.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
-
-constexpr bool G = false;  // plain sm_90
 
 #define SCOPE "{.cta|.cluster|.gpu|.sys}"
 
@@ -49,7 +47,7 @@ constexpr bool G = false;  // plain sm_90
   {HEAD ".global{.v4.f16x2|.v4.bf16x2}.add.noftz", D4 "gmem:16 b32[4]", 81, G, OP}
 // clang-format on
 
-const Form kRows[] = {
+const Form kAtomic[] = {
     ATOMS("atom{.global|}", "gmem"),
     ATOMS("atom{.relaxed|.acquire|.release|.acq_rel}" SCOPE "{.global|}", "gmem"),
     ATOMS("atom.shared{|::cta|::cluster}", "smem"),
@@ -83,6 +81,15 @@ const Form kRows[] = {
 
 }  // namespace
 
-std::span<const Form> atomic() { return kRows; }
+#undef SCOPE
+#undef INTEGER_OPERATIONS
+#undef SWAPS
+#undef FLOAT_OPERATIONS
+#undef ATOMS
+#undef REDS
+#undef VECTORS
+#undef PACKED_VECTORS
+
+std::span<const Form> atomic() { return kAtomic; }
 
 }  // namespace flashptx::gen::rows

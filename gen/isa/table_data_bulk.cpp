@@ -2,19 +2,16 @@
 // PTX ISA 9.7.9.25, 9.7.9.27, 9.7.9.28. Next: gen/isa/table.h for the notation.
 //
 // Sizes and addresses of bulk copies are multiples of 16 bytes; mbarriers are 8 bytes.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
-
-constexpr bool A = true;   // needs sm_90a
-constexpr bool G = false;  // plain sm_90
 
 #define DIMS "{.1d|.2d|.3d|.4d|.5d}"
 #define TX ".mbarrier::complete_tx::bytes"
 #define SIZE "b32|imm:size=16..1048560/16"
 
-const Form kRows[] = {
+const Form kBulk[] = {
     // -- tensor loads; the mask of a multicast has bit i for CTA rank i of the cluster
     {"cp.async.bulk.tensor" DIMS ".shared::cluster.global{.tile|}" TX, "smem:16 tensor smem:8", 80,
      G, "cp.async.bulk.tensor"},
@@ -111,6 +108,6 @@ const Form kRows[] = {
 
 }  // namespace
 
-std::span<const Form> bulk() { return kRows; }
+std::span<const Form> bulk() { return kBulk; }
 
 }  // namespace flashptx::gen::rows

@@ -3,12 +3,10 @@
 //
 // ex2 of f16 has no .ftz and ex2 of bf16 must have it; cvt to a packed type takes the upper half
 // first.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
-
-constexpr bool G = false;  // plain sm_90
 
 const Form kFloating[] = {
     {"{add|sub|mul}{.rn|.rz|.rm|.rp|}{.ftz|}{.sat|}.f32", "f32 f32|fimm f32|fimm", 10, G, "add"},

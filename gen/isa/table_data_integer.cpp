@@ -1,13 +1,11 @@
 // Rows of the instruction table: integer arithmetic, comparison, selection, logic and bit fields.
 // PTX ISA 9.7.1, 9.7.2, 9.7.6, 9.7.8. Next: gen/isa/table.h for the notation.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
 
-constexpr bool G = false;  // plain sm_90
-
-const Form kRows[] = {
+const Form kInteger[] = {
     {"{add|sub}{.u32|.s32}", "b32 b32|imm b32|imm", 10, G, "add"},
     {"{add|sub}.sat.s32", "b32 b32|imm b32|imm", 10, G, "add"},
     {"{add|sub}{.u64|.s64}", "b64 b64|imm b64|imm", 10, G, "add"},
@@ -95,6 +93,6 @@ const Form kRows[] = {
 
 }  // namespace
 
-std::span<const Form> integer() { return kRows; }
+std::span<const Form> integer() { return kInteger; }
 
 }  // namespace flashptx::gen::rows

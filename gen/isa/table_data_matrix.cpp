@@ -4,13 +4,10 @@
 // wgmma: N is a multiple of 8 in 8..256 and D has N/2 f32 or N/4 f16x2 registers (checked by the
 // matcher); scale-d is a predicate or 0/1, the factors of A and B are 1 or -1, transposition only
 // for 16-bit operands in shared memory.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
-
-constexpr bool A = true;   // needs sm_90a
-constexpr bool G = false;  // plain sm_90
 
 #define WGMMA "wgmma.mma_async.sync.aligned.m64n<N>"
 #define SCALE " pred|imm:scale-d=0..1 imm:factor_of_A=-1..1/2 imm:factor_of_B=-1..1/2"
@@ -18,7 +15,7 @@ constexpr bool G = false;  // plain sm_90
 #define TRANS_B " imm:trans-b=0..1"
 #define FP8 "{.e4m3.e4m3|.e4m3.e5m2|.e5m2.e4m3|.e5m2.e5m2}"
 
-const Form kRows[] = {
+const Form kMatrix[] = {
     {"ldmatrix.sync.aligned.m8n8.x1{.trans|}.shared{::cta|}.b16", "b32[1] smem:16", 65, G,
      "ldmatrix"},
     {"ldmatrix.sync.aligned.m8n8.x2{.trans|}.shared{::cta|}.b16", "b32[2] smem:16", 65, G,
@@ -81,6 +78,6 @@ const Form kRows[] = {
 
 }  // namespace
 
-std::span<const Form> matrix() { return kRows; }
+std::span<const Form> matrix() { return kMatrix; }
 
 }  // namespace flashptx::gen::rows

@@ -2,12 +2,10 @@
 // PTX ISA 9.7.9. Next: gen/isa/table.h for the notation.
 //
 // One macro a width set, because every state space and cache rule takes the same widths.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
-
-constexpr bool G = false;  // plain sm_90
 
 // clang-format off
 // HEAD is the opcode up to the type, MEM the address kind, TAIL what follows the address.

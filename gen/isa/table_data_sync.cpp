@@ -1,12 +1,9 @@
 // Rows of the instruction table: barriers, mbarrier, fences, warp communication, control and time.
 // PTX ISA 9.7.9.6, 9.7.12, 9.7.13, 9.7.19. Next: gen/isa/table.h for the notation.
-#include "gen/isa/table.h"
+#include "gen/isa/table_data.h"
 
 namespace flashptx::gen::rows {
 namespace {
-
-constexpr bool A = true;   // needs sm_90a
-constexpr bool G = false;  // plain sm_90
 
 #define COUNT "imm:arrival_count=1..1048575"
 #define BYTES "b32|imm:bytes=0..1048575"
@@ -15,7 +12,7 @@ constexpr bool G = false;  // plain sm_90
 #define ID "b32|imm:barrier_id=0..15"
 #define THREADS "b32|imm:thread_count=32..1024/32"
 
-const Form kRows[] = {
+const Form kSync[] = {
     // -- warps
     {"shfl.sync{.bfly|.idx|.up|.down}.b32", "b32|f32|pair b32|f32 b32|imm:lane=0..31 imm|b32 " MASK,
      60, G, "shfl"},
@@ -134,6 +131,6 @@ const Form kRows[] = {
 
 }  // namespace
 
-std::span<const Form> sync() { return kRows; }
+std::span<const Form> sync() { return kSync; }
 
 }  // namespace flashptx::gen::rows

@@ -7,15 +7,12 @@
 // copied through registers between barriers, nothing overlaps, and O is kept normalised: divided by
 // the row sum after every block. Next: fused_steps.cpp (what a trip computes), ladder_tiles.h.
 #include <cmath>
-#include <limits>
 
 #include "gen/kernels/fused_steps.h"
 #include "gen/kernels/ladder_kernels.h"
 
 namespace flashptx::gen {
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 void setup_addresses(Fused& f) {
   Kernel& k = f.t.k;
@@ -37,7 +34,7 @@ void count_blocks(Fused& f, const Reg& blocks, const Reg& full) {
   Kernel& k = f.t.k;
   k.section("which blocks");
   k.scope([&] {
-    Place at(f);
+    StepPlace at(f);
     const int log2 = f.t.config.tile_kv() == 64 ? 6 : 7;
     keys_seen(f, full, at.q0, 0, at);
     keys_seen(f, blocks, at.q0, f.t.config.tile_q() - 1, at);
@@ -121,7 +118,7 @@ void start_copies(Fused& f, const Reg& blocks, const Reg& rows_left) {
   Kernel& k = f.t.k;
   k.section("first copies: Q, and K of the last block");
   k.scope([&] {
-    Place at(f);
+    StepPlace at(f);
     Reg q_from = k.b64("q_from"), q_pass = k.b64("q_pass"), row0 = k.b32("row0"),
         key0 = k.b32("key0"), q_left = k.b32("q_rows_left"), head_kv = k.b32("head_kv"),
         base = k.b64("k_base");
@@ -176,7 +173,7 @@ void store_result(Fused& f) {
   Kernel& k = f.t.k;
   k.section("O and LSE");
   k.scope([&] {
-    Place place(f);
+    StepPlace place(f);
     Vec inverse = k.f32("inverse", f.rows());
     Reg other = k.f32("other"), lse = k.f32("lse_value"), empty = k.pred("is_empty"),
         valid = k.pred("is_valid"), leads = k.pred("leads"), wanted = k.pred("is_wanted");
@@ -217,7 +214,7 @@ void store_result(Fused& f) {
         k.add_u64(line, line, at);
         k.mul_lo_u64(line, line, 4);
         k.add_u64(line, lse_ptr, line);
-        k.setp("eq", "f32", empty, f.row_max[r], f32_imm(-infinity));
+        k.setp("eq", "f32", empty, f.row_max[r], f32_imm(-f32_infinity));
         k.selp_f32(other, f32_imm(0), f.row_max[r], empty);
         k.lg2_approx_ftz_f32(lse, f.row_sum[r]);
         k.fma_rn_ftz_f32(lse, other, f.scale_log2, lse);
@@ -253,7 +250,7 @@ void emit_fused(Kernel& k, const LadderConfig& config) {
   f.alpha = k.f32("alpha", f.rows());
   for (int i = 0; i < f.o.size(); ++i) k.mov_f32(f.o[i], f32_imm(0));
   for (int r = 0; r < f.rows(); ++r) {
-    k.mov_f32(f.row_max[r], f32_imm(-infinity));
+    k.mov_f32(f.row_max[r], f32_imm(-f32_infinity));
     k.mov_f32(f.row_sum[r], f32_imm(0));
   }
   k.setp("gt", "s32", any, blocks, 0);

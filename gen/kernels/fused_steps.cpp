@@ -2,12 +2,8 @@
 // Next: fused_mma_sync.cpp.
 #include "gen/kernels/fused_steps.h"
 
-#include <limits>
-
 namespace flashptx::gen {
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 // d = address, in a way that the assembler cannot see through: it would keep eight addresses of
 // steps in registers over the whole loop, and spill others for them. An exclusive or a step is
@@ -20,7 +16,7 @@ void fresh_each_trip(Fused& f, const Reg& d, const Reg& address) {
 }  // namespace
 
 // Keys that row `row` of the tile sees: all, or those up to its own place, aligned bottom right.
-void keys_seen(Fused& f, const Reg& d, const Reg& row, int plus, Place& at) {
+void keys_seen(Fused& f, const Reg& d, const Reg& row, int plus, StepPlace& at) {
   Kernel& k = f.t.k;
   k.mov_b32(d, at.seqlen_k);
   if (!f.causal()) return;
@@ -66,7 +62,7 @@ void mask_scores(Fused& f) {
   Kernel& k = f.t.k;
   k.section("mask");
   k.scope([&] {
-    Place at(f);
+    StepPlace at(f);
     Vec left = k.b32("keys_left", f.rows());
     Reg first = k.b32("first_key"), sees = k.pred("sees");
     k.mad_lo_u32(first, f.block, f.t.config.tile_kv(), at.quad_col);
@@ -78,7 +74,7 @@ void mask_scores(Fused& f) {
       for (int n = 0; n < f.n_tiles(); ++n)
         for (int i = 0; i < 4; ++i) {
           k.setp("gt", "s32", sees, left[2 * m + i / 2], 8 * n + i % 2);
-          k.selp_f32(f.score(m, n, i), f.score(m, n, i), f32_imm(-infinity), sees);
+          k.selp_f32(f.score(m, n, i), f.score(m, n, i), f32_imm(-f32_infinity), sees);
         }
   });
 }
@@ -114,7 +110,7 @@ void softmax(Fused& f) {
         for (int e = 0; e < 2; ++e)
           if (n || e) k.max_ftz_f32(largest[r], largest[r], f.score(m, n, half + e));
       quad_reduce(k, largest[r], other, true);
-      k.setp("eq", "f32", empty, largest[r], f32_imm(-infinity));
+      k.setp("eq", "f32", empty, largest[r], f32_imm(-f32_infinity));
       k.selp_f32(other, f32_imm(0), largest[r], empty)
           .note("a row without keys: -inf - 0, not -inf - -inf");
       k.mul_ftz_f32(offset[r], other, f.scale_log2);

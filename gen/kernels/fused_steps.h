@@ -32,8 +32,8 @@ struct Fused {
 
 // Sizes and coordinates are read again where they are needed: they cost an instruction there, and a
 // register of the 255 for the whole loop otherwise.
-struct Place {
-  Place(Fused& f) : k(f.t.k) {
+struct StepPlace {
+  StepPlace(Fused& f) : k(f.t.k) {
     for (const char* name : {"seqlen_q", "seqlen_k", "heads_q", "heads_kv"})
       k.ld_param_u32(size(name), name);
     k.mov_b32(head, special("ctaid.y"));
@@ -70,7 +70,7 @@ struct Place {
 };
 
 // Keys that row `row + plus` of the sequence sees.
-void keys_seen(Fused& f, const Reg& d, const Reg& row, int plus, Place& at);
+void keys_seen(Fused& f, const Reg& d, const Reg& row, int plus, StepPlace& at);
 // d = address in the K buffer of `block`: FA-2 has two, taken in turn.
 void k_buffer(Fused& f, const Reg& d, const Reg& address, const Reg& block);
 

@@ -109,7 +109,7 @@ void emit_body(Kernel& k, const LadderConfig& c) {
   }
 }
 
-const char* ptx_name(ParamKind kind) {
+const char* ladder_ptx_name(ParamKind kind) {
   return kind == ParamKind::pointer ? "u64" : kind == ParamKind::f32 ? "f32" : "u32";
 }
 
@@ -147,7 +147,7 @@ EmittedKernel emit_ladder(const LadderConfig& c) {
            std::to_string(out.facts.shared_bytes) +
            " bytes (raise MAX_DYNAMIC_SHARED_SIZE_BYTES first).");
   for (const ParamFact& p : out.facts.params) k.header("  " + p.name + ": " + p.meaning);
-  for (const ParamFact& p : out.facts.params) k.param(p.name, ptx_name(p.kind));
+  for (const ParamFact& p : out.facts.params) k.param(p.name, ladder_ptx_name(p.kind));
   emit_body(k, c);
   k.ret();
   out.text = k.text();

@@ -6,6 +6,7 @@
 // ISA, mma.m16n8k16. Next: fused_mma_sync.cpp.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "gen/kernels/ladder.h"
 
 namespace flashptx::gen {
+
+constexpr float f32_infinity = std::numeric_limits<float>::infinity();
 
 struct LadderTiles {
   LadderTiles(Kernel& kernel, const LadderConfig& c) : k(kernel), config(c) {}

@@ -5,15 +5,12 @@
 // a row of keys starts on 16 bytes. The products use the same tiles and mma.sync as the fused
 // rungs; they wait for their copies, because the time goes into the matrices' way to memory and
 // back. Next: ladder_tiles.h.
-#include <limits>
-
 #include "gen/kernels/ladder_kernels.h"
 #include "gen/kernels/ladder_tiles.h"
 
 namespace flashptx::gen {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr int softmax_threads = 128;
 
 // Sizes and this CTA's place: z = batch * heads_q + head.
@@ -268,7 +265,7 @@ void emit_unfused_softmax(Kernel& k, const LadderConfig& c) {
             for (int i = 0; i < 4; ++i) unpack(k, type, x[2 * i], x[2 * i + 1], words[i]);
             for (int i = 0; i < 8; ++i) {
               k.setp("gt", "s32", inside, left, i);
-              k.selp_f32(x[i], x[i], f32_imm(-infinity), inside);
+              k.selp_f32(x[i], x[i], f32_imm(-f32_infinity), inside);
             }
           }
           body();
@@ -283,12 +280,12 @@ void emit_unfused_softmax(Kernel& k, const LadderConfig& c) {
   Reg largest = k.f32("largest"), sum = k.f32("sum"), offset = k.f32("offset"),
       inverse = k.f32("inverse"), empty = k.pred("is_empty");
   k.section("row maximum");
-  k.mov_f32(largest, f32_imm(-infinity));
+  k.mov_f32(largest, f32_imm(-f32_infinity));
   over_row("max", seen, true, [&] {
     for (const Reg& v : x.all()) k.max_f32(largest, largest, v);
   });
   k.scope([&] { cta_reduce(k, largest, true); });
-  k.setp("eq", "f32", empty, largest, f32_imm(-infinity));
+  k.setp("eq", "f32", empty, largest, f32_imm(-f32_infinity));
   k.selp_f32(offset, f32_imm(0), largest, empty);
   k.mul_f32(offset, offset, scale);
   k.neg_f32(offset, offset);

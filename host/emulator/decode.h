@@ -69,6 +69,9 @@ class OpDecoder {
   std::vector<bool> taken_ = std::vector<bool>(ast.qualifiers.size(), false);
 };
 
+// The effect of what has none here.
+inline Step nothing(Warp&, const Instr&, std::uint32_t) { return Step::next; }
+
 using DecodeOp = void (*)(OpDecoder&);
 using OpTable = std::unordered_map<std::string, DecodeOp>;
 

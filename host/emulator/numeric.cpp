@@ -39,8 +39,6 @@ bool overflow_saturates(Round round, bool negative) {
          (round == Round::rp && negative);
 }
 
-float in(float x, bool ftz) { return ftz ? flush_f32(x) : x; }
-
 }  // namespace
 
 std::uint32_t round_to(const Format& f, double value, const ConvertMods& mods) {
@@ -91,19 +89,19 @@ float e4m3_to_f32(std::uint8_t b) {
 float e5m2_to_f32(std::uint8_t b) { return f16_to_f32(static_cast<std::uint16_t>(b << 8)); }
 
 std::uint16_t f32_to_f16(float x, const ConvertMods& mods) {
-  return static_cast<std::uint16_t>(round_to(kF16, in(x, mods.ftz), mods));
+  return static_cast<std::uint16_t>(round_to(kF16, flush_f32_if(x, mods.ftz), mods));
 }
 std::uint16_t f32_to_bf16(float x, const ConvertMods& mods) {
-  return static_cast<std::uint16_t>(round_to(kBf16, in(x, mods.ftz), mods));
+  return static_cast<std::uint16_t>(round_to(kBf16, flush_f32_if(x, mods.ftz), mods));
 }
 std::uint8_t f32_to_e4m3(float x, const ConvertMods& mods) {
-  return static_cast<std::uint8_t>(round_to(kE4m3, in(x, mods.ftz), mods));
+  return static_cast<std::uint8_t>(round_to(kE4m3, flush_f32_if(x, mods.ftz), mods));
 }
 std::uint8_t f32_to_e5m2(float x, const ConvertMods& mods) {
-  return static_cast<std::uint8_t>(round_to(kE5m2, in(x, mods.ftz), mods));
+  return static_cast<std::uint8_t>(round_to(kE5m2, flush_f32_if(x, mods.ftz), mods));
 }
 std::uint32_t f32_to_tf32(float x, const ConvertMods& mods) {
-  const std::uint32_t t = round_to(kTf32, in(x, mods.ftz), mods);
+  const std::uint32_t t = round_to(kTf32, flush_f32_if(x, mods.ftz), mods);
   return (t & kTf32.nan()) == kTf32.nan() ? kNanF32 : t << 13;
 }
 
@@ -113,12 +111,12 @@ float f64_to_f32(double x, const ConvertMods& mods) {
   float r;
   if (nearest && !mods.sat && !mods.relu) r = static_cast<float>(x);
   else r = float_of(round_to(kF32, x, mods));
-  return in(r, mods.ftz);
+  return flush_f32_if(r, mods.ftz);
 }
 
-double f32_to_f64(float x, bool ftz) { return std::isnan(x) ? canonical_nan() : in(x, ftz); }
+double f32_to_f64(float x, bool ftz) { return std::isnan(x) ? canonical_nan() : flush_f32_if(x, ftz); }
 
-float f32_to_f32(float x, const ConvertMods& mods) { return f64_to_f32(in(x, mods.ftz), mods); }
+float f32_to_f32(float x, const ConvertMods& mods) { return f64_to_f32(flush_f32_if(x, mods.ftz), mods); }
 
 std::uint32_t f32_to_f16x2(float hi, float lo, const ConvertMods& mods) {
   return static_cast<std::uint32_t>(f32_to_f16(hi, mods)) << 16 | f32_to_f16(lo, mods);
@@ -161,7 +159,7 @@ double round_to_integral_f64(double x, Round round) {
 }
 
 float round_to_integral_f32(float x, const ConvertMods& mods) {
-  const double r = round_to_integral_f64(in(x, mods.ftz), mods.round);
+  const double r = round_to_integral_f64(flush_f32_if(x, mods.ftz), mods.round);
   return f64_to_f32(r, {.relu = mods.relu, .sat = mods.sat});
 }
 

@@ -31,6 +31,7 @@ inline float flush_f32(float x) {
   const std::uint32_t b = bits_of(x);
   return (b & 0x7f800000u) == 0 ? float_of(b & 0x80000000u) : x;
 }
+inline float flush_f32_if(float x, bool ftz) { return ftz ? flush_f32(x) : x; }
 
 // ---- conversions
 // ----------------------------------------------------------------------------------------

@@ -40,8 +40,6 @@ float finish(double value, const MathMods& mods) {
   return f64_to_f32(value, c);
 }
 
-float in(float x, bool ftz) { return ftz ? flush_f32(x) : x; }
-
 float approx_out(double value, bool ftz) { return f64_to_f32(value, {.ftz = ftz}); }
 
 std::uint16_t flush_f16(std::uint16_t h) { return (h & 0x7c00u) == 0 ? h & 0x8000u : h; }
@@ -69,7 +67,7 @@ std::uint16_t half_of_extremum(HalfType t, float x) {
 // ------------------------------------------------------------------------------------------------
 
 float add_f32(float a, float b, const MathMods& mods) {
-  const double x = in(a, mods.ftz), y = in(b, mods.ftz);
+  const double x = flush_f32_if(a, mods.ftz), y = flush_f32_if(b, mods.ftz);
   if (mods.round == Round::rn && !mods.sat) {
     return f64_to_f32(static_cast<float>(x) + static_cast<float>(y), {.ftz = mods.ftz});
   }
@@ -79,11 +77,11 @@ float add_f32(float a, float b, const MathMods& mods) {
 float sub_f32(float a, float b, const MathMods& mods) { return add_f32(a, -b, mods); }
 
 float mul_f32(float a, float b, const MathMods& mods) {
-  return finish(static_cast<double>(in(a, mods.ftz)) * in(b, mods.ftz), mods);
+  return finish(static_cast<double>(flush_f32_if(a, mods.ftz)) * flush_f32_if(b, mods.ftz), mods);
 }
 
 float fma_f32(float a, float b, float c, const MathMods& mods) {
-  const double x = in(a, mods.ftz), y = in(b, mods.ftz), z = in(c, mods.ftz);
+  const double x = flush_f32_if(a, mods.ftz), y = flush_f32_if(b, mods.ftz), z = flush_f32_if(c, mods.ftz);
   if (mods.round == Round::rn && !mods.sat) {
     const float r = std::fma(static_cast<float>(x), static_cast<float>(y), static_cast<float>(z));
     return f64_to_f32(r, {.ftz = mods.ftz});
@@ -94,31 +92,31 @@ float fma_f32(float a, float b, float c, const MathMods& mods) {
 // A quotient or root of 24-bit numbers that is no float lies farther than 2^-50 (relative) from
 // every float and every midpoint, so rounding the float64 result again is safe in all modes.
 float div_f32(float a, float b, const MathMods& mods) {
-  return finish(static_cast<double>(in(a, mods.ftz)) / in(b, mods.ftz), mods);
+  return finish(static_cast<double>(flush_f32_if(a, mods.ftz)) / flush_f32_if(b, mods.ftz), mods);
 }
 float rcp_f32(float a, const MathMods& mods) { return div_f32(1.0f, a, mods); }
 float sqrt_f32(float a, const MathMods& mods) {
-  return finish(std::sqrt(static_cast<double>(in(a, mods.ftz))), mods);
+  return finish(std::sqrt(static_cast<double>(flush_f32_if(a, mods.ftz))), mods);
 }
 
 float abs_f32(float a, bool ftz) {
-  return std::isnan(a) ? canonical_nan() : float_of(bits_of(in(a, ftz)) & 0x7fffffffu);
+  return std::isnan(a) ? canonical_nan() : float_of(bits_of(flush_f32_if(a, ftz)) & 0x7fffffffu);
 }
 float neg_f32(float a, bool ftz) {
-  return std::isnan(a) ? canonical_nan() : float_of(bits_of(in(a, ftz)) ^ 0x80000000u);
+  return std::isnan(a) ? canonical_nan() : float_of(bits_of(flush_f32_if(a, ftz)) ^ 0x80000000u);
 }
 
 float min_f32(float a, float b, bool ftz, bool nan) {
-  a = in(a, ftz);
-  b = in(b, ftz);
+  a = flush_f32_if(a, ftz);
+  b = flush_f32_if(b, ftz);
   const bool a_nan = std::isnan(a), b_nan = std::isnan(b);
   if (a_nan || b_nan) return nan || (a_nan && b_nan) ? canonical_nan() : a_nan ? b : a;
   if (a == b) return float_of(bits_of(a) | bits_of(b));  // -0 wins over +0
   return a < b ? a : b;
 }
 float max_f32(float a, float b, bool ftz, bool nan) {
-  a = in(a, ftz);
-  b = in(b, ftz);
+  a = flush_f32_if(a, ftz);
+  b = flush_f32_if(b, ftz);
   const bool a_nan = std::isnan(a), b_nan = std::isnan(b);
   if (a_nan || b_nan) return nan || (a_nan && b_nan) ? canonical_nan() : a_nan ? b : a;
   if (a == b) return float_of(bits_of(a) & bits_of(b));  // +0 wins over -0
@@ -198,18 +196,18 @@ float ex2_approx_f32(float a, bool ftz) {
   else ex2_approx_f32(&d, &a, 1);
   return d;
 }
-float lg2_approx_f32(float a, bool ftz) { return approx_out(std::log2(double{in(a, ftz)}), ftz); }
-float rcp_approx_f32(float a, bool ftz) { return approx_out(1.0 / double{in(a, ftz)}, ftz); }
+float lg2_approx_f32(float a, bool ftz) { return approx_out(std::log2(double{flush_f32_if(a, ftz)}), ftz); }
+float rcp_approx_f32(float a, bool ftz) { return approx_out(1.0 / double{flush_f32_if(a, ftz)}, ftz); }
 float rsqrt_approx_f32(float a, bool ftz) {
-  return approx_out(1.0 / std::sqrt(double{in(a, ftz)}), ftz);
+  return approx_out(1.0 / std::sqrt(double{flush_f32_if(a, ftz)}), ftz);
 }
-float sqrt_approx_f32(float a, bool ftz) { return approx_out(std::sqrt(double{in(a, ftz)}), ftz); }
-float sin_approx_f32(float a, bool ftz) { return approx_out(std::sin(double{in(a, ftz)}), ftz); }
-float cos_approx_f32(float a, bool ftz) { return approx_out(std::cos(double{in(a, ftz)}), ftz); }
+float sqrt_approx_f32(float a, bool ftz) { return approx_out(std::sqrt(double{flush_f32_if(a, ftz)}), ftz); }
+float sin_approx_f32(float a, bool ftz) { return approx_out(std::sin(double{flush_f32_if(a, ftz)}), ftz); }
+float cos_approx_f32(float a, bool ftz) { return approx_out(std::cos(double{flush_f32_if(a, ftz)}), ftz); }
 float tanh_approx_f32(float a) { return approx_out(std::tanh(double{a}), false); }
 
 float div_approx_f32(float a, float b, bool ftz) {
-  const double x = in(a, ftz), y = in(b, ftz);
+  const double x = flush_f32_if(a, ftz), y = flush_f32_if(b, ftz);
   if (std::fabs(y) > 0x1p126 && std::fabs(y) < kInfinity) {  // the reciprocal is flushed to zero
     if (std::isinf(x)) return canonical_nan();
     if (!std::isnan(x)) return std::signbit(x) != std::signbit(y) ? -0.0f : 0.0f;
@@ -217,7 +215,7 @@ float div_approx_f32(float a, float b, bool ftz) {
   return approx_out(x / y, ftz);
 }
 float div_full_f32(float a, float b, bool ftz) {
-  return approx_out(double{in(a, ftz)} / double{in(b, ftz)}, ftz);
+  return approx_out(double{flush_f32_if(a, ftz)} / double{flush_f32_if(b, ftz)}, ftz);
 }
 
 }  // namespace flashptx::emulator

@@ -70,7 +70,7 @@ Step copy_exec(Warp& w, const Instr& in, u32 mask) {
   return Step::next;
 }
 
-Step commit_exec(Warp& w, const Instr& in, u32 mask) {
+Step bulk_commit_exec(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i) {
     if (!(mask >> i & 1)) continue;
     Event e{EventKind::bulk_commit};
@@ -81,7 +81,7 @@ Step commit_exec(Warp& w, const Instr& in, u32 mask) {
   }
   return Step::next;
 }
-Step wait_exec(Warp& w, const Instr& in, u32 mask) {
+Step bulk_wait_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   u64 n = static_cast<u64>(in.value);
   for (const AsyncOp& op : m.pending) {
@@ -310,8 +310,6 @@ void bulk_copy(OpDecoder& op, bool reduce) {
   in.exec = copy_exec;
 }
 
-Step nothing(Warp&, const Instr&, u32) { return Step::next; }
-
 void wait_group(OpDecoder& op, Exec exec) {
   op.in.flag = op.take("read");
   op.count(1, 1);
@@ -375,10 +373,10 @@ void cp(OpDecoder& op) {
   if (op.take("commit_group")) {
     op.count(0, 0);
     op.in.work = Work::sync;
-    op.in.exec = commit_exec;
+    op.in.exec = bulk_commit_exec;
   } else if (op.take("wait_group")) {
     op.in.work = Work::sync;
-    wait_group(op, wait_exec);
+    wait_group(op, bulk_wait_exec);
   } else if (op.take("prefetch")) {
     bool tensor = op.take("tensor");
     int rank = tensor ? dimensions(op) : 0;

@@ -153,7 +153,6 @@ void barrier(OpDecoder& op) {
 
 // ---- fences ----
 
-Step nothing(Warp&, const Instr&, u32) { return Step::next; }
 Step fence_event(Warp& w, const Instr& in, u32 mask) {
   if (!w.machine->observed()) return Step::next;
   Event e{static_cast<EventKind>(in.sub)};

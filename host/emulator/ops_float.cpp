@@ -60,10 +60,10 @@ Step ex2_array(Warp& w, const Instr& in, u32 mask) {
 
 // ---- lane by lane; sub = FloatOp, sub2 = rounding, flag = .approx, flag2 = .NaN, value bit 0 =
 // .relu ----
-MathMods mods_of(const Instr& in) { return {static_cast<Round>(in.sub2), in.ftz, in.sat}; }
+MathMods math_mods(const Instr& in) { return {static_cast<Round>(in.sub2), in.ftz, in.sat}; }
 
 float scalar_f32(const Instr& in, float a, float b, float c) {
-  MathMods m = mods_of(in);
+  MathMods m = math_mods(in);
   switch (static_cast<FloatOp>(in.sub)) {
     case FloatOp::add:
       return add_f32(a, b, m);

@@ -106,7 +106,7 @@ Step expect_exec(Warp& w, const Instr& in, u32 mask) {
 }
 
 // flag: parity; flag2: may sleep.
-Step wait_exec(Warp& w, const Instr& in, u32 mask) {
+Step mbarrier_wait_exec(Warp& w, const Instr& in, u32 mask) {
   Machine& m = *w.machine;
   Split& s = w.now();
   u32 done = 0;
@@ -221,7 +221,7 @@ void mbarrier(OpDecoder& op) {
   op.address(op.operand(1), s, &in.a, &in.offset);
   in.b = op.src(2, in.flag ? Type::u32 : Type::b64);
   if (op.operands() > 3) op.src(3, Type::u32);
-  in.exec = wait_exec;
+  in.exec = mbarrier_wait_exec;
 }
 
 }  // namespace

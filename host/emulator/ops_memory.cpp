@@ -327,7 +327,6 @@ void atomic_op(OpDecoder& op, bool returns) {
 
 // ---- prefetch and its kin: nothing to do, but the address must be good ----
 
-Step nothing(Warp&, const Instr&, u32) { return Step::next; }
 Step touch_map(Warp& w, const Instr& in, u32 mask) {
   for (int i = 0; i < 32; ++i)
     if (mask >> i & 1)

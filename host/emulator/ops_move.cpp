@@ -254,7 +254,6 @@ void trap(OpDecoder& op) {
     w.machine->fault(w, in, std::countr_zero(mask), "the kernel trapped");
   };
 }
-Step nothing(Warp&, const Instr&, u32) { return Step::next; }
 void nanosleep(OpDecoder& op) {
   op.take_type({Type::u32});
   op.count(1, 1);

@@ -184,7 +184,7 @@ Step mma_async_exec(Warp& w, const Instr& in, u32) {
   return Step::next;
 }
 
-Step commit_exec(Warp& w, const Instr& in, u32) {
+Step wgmma_commit_exec(Warp& w, const Instr& in, u32) {
   need_warpgroup(w, in);
   w.machine->publish(EventKind::wgmma_commit, w, in, 0, w.wgmma_committed);
   ++w.wgmma_committed;
@@ -210,7 +210,7 @@ void retire(Warp& w, u32 end) {
   while (g.first < all) g.entries.pop_front(), ++g.first;
 }
 
-Step wait_exec(Warp& w, const Instr& in, u32) {
+Step wgmma_wait_exec(Warp& w, const Instr& in, u32) {
   need_warpgroup(w, in);
   Machine& m = *w.machine;
   Warpgroup& g = group_of(w);
@@ -335,13 +335,13 @@ void wgmma_op(OpDecoder& op) {
     in.exec = fence_exec;
   } else if (what == "commit_group") {
     op.count(0, 0);
-    in.exec = commit_exec;
+    in.exec = wgmma_commit_exec;
   } else {
     op.count(1, 1);
     u64 n = op.need_immediate(0, "the number of groups");
     if (n > 7) op.fail("wait_group " + std::to_string(n) + " is above 7");
     in.value = static_cast<int>(n);
-    in.exec = wait_exec;
+    in.exec = wgmma_wait_exec;
   }
 }
 

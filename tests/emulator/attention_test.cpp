@@ -11,7 +11,7 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-AttentionOutcome run(const AttentionCase& c, std::uint64_t seed, int level) {
+AttentionOutcome outcome_of(const AttentionCase& c, std::uint64_t seed, int level) {
   EmulatorOptions options;
   options.seed = seed, options.adversary_level = level, options.threads = 1,
   options.multiprocessors = 2;
@@ -28,7 +28,7 @@ TEST_SUITE("emulator/attention") {
         continue;  // FP8 needs scales: its own test
       AttentionCase data = make_attention(c, 200, 300);
       for (std::uint64_t seed = 0; seed <= 8; ++seed) {
-        AttentionOutcome o = run(data, seed, seed % 2 ? 1 : 2);
+        AttentionOutcome o = outcome_of(data, seed, seed % 2 ? 1 : 2);
         CHECK_MESSAGE(o.right(), c.name()
                                     << " seed " << seed << ": " << o.status.message << " O error "
                                     << o.o_error << ", LSE error " << o.lse_error);
@@ -43,7 +43,7 @@ TEST_SUITE("emulator/attention") {
                                 &error));
     AttentionCase data = make_attention(c, 512, 1024);  // two heads of half the queries: the same work
     std::clock_t begin = std::clock();
-    AttentionOutcome o = run(data, 0, 0);
+    AttentionOutcome o = outcome_of(data, 0, 0);
     CHECK(o.right());
     CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 3.0);
   }

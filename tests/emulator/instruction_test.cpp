@@ -21,7 +21,7 @@ using s32 = std::int32_t;
 using s64 = std::int64_t;
 using Want = std::function<u64(u32)>;
 
-void check(const std::string& body, const Want& want, int threads = 32) {
+void check_body(const std::string& body, const Want& want, int threads = 32) {
   for (auto [seed, level] : {std::pair{0, 0}, {3, 2}}) {
     Result r = run(body, threads, static_cast<u64>(seed), level);
     CHECK_MESSAGE(r.status.ok(), body << "\n" << r.status.message);
@@ -37,13 +37,13 @@ void check(const std::string& body, const Want& want, int threads = 32) {
 u32 first(u32 t) { return t * 0x9e3779b1u + 12345u; }
 u32 second(u32 t) { return t * 77u - 1000u; }
 void check32(const std::string& op, const std::function<u32(u32, u32)>& f) {
-  check("mad.lo.u32 %r1, %t, 0x9e3779b1, 12345;\nmad.lo.s32 %r2, %t, 77, -1000;\n" + op +
+  check_body("mad.lo.u32 %r1, %t, 0x9e3779b1, 12345;\nmad.lo.s32 %r2, %t, 77, -1000;\n" + op +
             "\ncvt.u64.u32 %rd1, %r3;\nst.global.u64 [%at], %rd1;",
         [&](u32 t) { return f(first(t), second(t)); });
 }
 u32 f32_bits(float f) { return std::bit_cast<u32>(f); }
 void check_f32(const std::string& op, const std::function<float(float, float)>& f) {
-  check(
+  check_body(
       "cvt.rn.f32.u32 %f1, %t; mul.f32 %f1, %f1, 0f3EAAAAAB; sub.f32 %f1, %f1, "
       "0f40490FDB;\ncvt.rn.f32.u32 %f2, %t; add.f32 %f2, %f2, 0.25;\n" +
           op + "\nmov.b32 %r3, %f3;\ncvt.u64.u32 %rd1, %r3;\nst.global.u64 [%at], %rd1;",
@@ -85,9 +85,9 @@ TEST_SUITE("emulator/instructions") {
     check32("abs.s32 %r3, %r2;",
             [](u32, u32 b) { return static_cast<u32>(std::abs(static_cast<s32>(b))); });
     check32("neg.s32 %r3, %r1;", [](u32 a, u32) { return 0 - a; });
-    check("mul.wide.s32 %rd1, %t, -3;\nmad.wide.u32 %rd1, %t, 5, %rd1;\nst.global.u64 [%at], %rd1;",
+    check_body("mul.wide.s32 %rd1, %t, -3;\nmad.wide.u32 %rd1, %t, 5, %rd1;\nst.global.u64 [%at], %rd1;",
           [](u32 t) { return u64{t} * 2; });
-    check(
+    check_body(
         "cvt.u64.u32 %rd1, %t; shl.b64 %rd1, %rd1, 40; mul.hi.u64 %rd1, %rd1, "
         "0x100000000;\nst.global.u64 [%at], %rd1;",
         [](u32 t) { return u64{t} << 8; });
@@ -171,7 +171,7 @@ TEST_SUITE("emulator/instructions") {
               [](float, float b) { return rcp_approx_f32(b, true); });
     check_f32("div.rn.f32 %f3, %f1, %f2;", [](float a, float b) { return a / b; });
     check_f32("tanh.approx.f32 %f3, %f1;", [](float a, float) { return tanh_approx_f32(a); });
-    check(
+    check_body(
         "cvt.rn.f64.u32 %fd1, %t; fma.rn.f64 %fd1, %fd1, %fd1, 0.5; mov.b64 %rd1, %fd1; "
         "st.global.u64 [%at], %rd1;",
         [](u32 t) { return std::bit_cast<u64>(static_cast<double>(t) * t + 0.5); });
@@ -198,109 +198,109 @@ TEST_SUITE("emulator/instructions") {
         [](float a, float) { return e4m3_to_f32(f32_to_e4m3(a)); });
   }
   TEST_CASE("moves, vectors and special registers") {
-    check("mov.b64 %rd1, {%t, 7}; mov.b64 {%r1, %r2}, %rd1; add.u32 %r3, %r1, %r2;" + store32,
+    check_body("mov.b64 %rd1, {%t, 7}; mov.b64 {%r1, %r2}, %rd1; add.u32 %r3, %r1, %r2;" + store32,
           [](u32 t) { return u64{t} + 7; });
-    check("mov.b32 %r1, 0x12345678; mov.b32 {%h1, %h2}, %r1; mov.b32 %r3, {%h2, %h1};" + store32,
+    check_body("mov.b32 %r1, 0x12345678; mov.b32 {%h1, %h2}, %r1; mov.b32 %r3, {%h2, %h1};" + store32,
           [](u32) { return u64{0x56781234}; });
-    check(
+    check_body(
         "mov.u32 %r1, %laneid; mov.u32 %r2, %warpid; mad.lo.u32 %r3, %r2, 32, %r1;" + store32,
         [](u32 t) { return u64{t}; }, 96);
-    check(
+    check_body(
         "mov.u32 %r3, %ntid.x;" + store32, [](u32) { return u64{64}; }, 64);
-    check("mov.u32 %r3, %lanemask_lt;" + store32, [](u32 t) { return (u64{1} << t) - 1; });
-    check("mov.u32 %r1, -1; mov.b32 %r2, 0b101; add.u32 %r3, %r1, %r2; add.u32 %r3, %r3, 017;" +
+    check_body("mov.u32 %r3, %lanemask_lt;" + store32, [](u32 t) { return (u64{1} << t) - 1; });
+    check_body("mov.u32 %r1, -1; mov.b32 %r2, 0b101; add.u32 %r3, %r1, %r2; add.u32 %r3, %r3, 017;" +
               store32,
           [](u32) { return u64{19}; });
   }
   TEST_CASE("memory: vectors, sub-word types, atomics") {
-    check(
+    check_body(
         ".shared .align 16 .b8 s[1024];\nmov.u32 %r1, s; shl.b32 %r2, %t, 4; add.u32 %r1, %r1, "
         "%r2;\n"
         "st.shared.v4.u32 [%r1], {%t, 1, 2, 3}; ld.shared.v2.u32 {%r4, %r5}, [%r1+8]; ld.shared.u8 "
         "%r6, [%r1]; add.u32 %r3, %r4, %r5; add.u32 %r3, %r3, %r6;" +
             store32,
         [](u32 t) { return u64{t} + 5; });
-    check(
+    check_body(
         "st.global.u64 [%at], -1; st.global.u8 [%at], %t; ld.global.s8 %r1, [%at+1]; ld.global.u16 "
         "%r2, [%at]; sub.u32 %r3, %r2, %r1;" +
             store32,
         [](u32 t) { return u64{0xff00u + t + 1}; });
-    check(
+    check_body(
         ".shared .align 4 .b32 c;\nsetp.eq.u32 %p0, %t, 0; @%p0 st.shared.u32 [c], 0; bar.sync 0; "
         "atom.shared.add.u32 %r1, [c], 1; bar.sync 0; ld.shared.u32 %r3, [c];" +
             store32,
         [](u32) { return u64{64}; }, 64);
-    check(
+    check_body(
         "st.global.u64 [%at], 0; red.global.add.u32 [%at], 3; atom.global.cas.b32 %r1, [%at], 3, "
         "9; atom.global.max.u32 %r2, [%at], 4; add.u32 %r3, %r1, %r2;" +
             store32,
         [](u32) { return u64{12}; });
-    check(".const .align 4 .u32 table[4];\nmov.u32 %r3, 1;" + store32, [](u32) { return u64{1}; });
+    check_body(".const .align 4 .u32 table[4];\nmov.u32 %r3, 1;" + store32, [](u32) { return u64{1}; });
   }
   TEST_CASE("warp instructions") {
-    check("shfl.sync.bfly.b32 %r3, %t, 5, 31, 0xffffffff;" + store32,
+    check_body("shfl.sync.bfly.b32 %r3, %t, 5, 31, 0xffffffff;" + store32,
           [](u32 t) { return u64{t ^ 5}; });
-    check("shfl.sync.idx.b32 %r3, %t, 2, 0x1c03, 0xffffffff;" + store32,
+    check_body("shfl.sync.idx.b32 %r3, %t, 2, 0x1c03, 0xffffffff;" + store32,
           [](u32 t) { return u64{(t & ~3u) | 2}; });
-    check("shfl.sync.up.b32 %r3|%p1, %t, 1, 0, 0xffffffff; @!%p1 mov.u32 %r3, 99;" + store32,
+    check_body("shfl.sync.up.b32 %r3|%p1, %t, 1, 0, 0xffffffff; @!%p1 mov.u32 %r3, 99;" + store32,
           [](u32 t) { return u64{t ? t - 1 : 99}; });
-    check("shfl.sync.down.b32 %r3, %t, 2, 31, 0xffffffff;" + store32,
+    check_body("shfl.sync.down.b32 %r3, %t, 2, 31, 0xffffffff;" + store32,
           [](u32 t) { return u64{t < 30 ? t + 2 : t}; });
-    check("setp.lt.u32 %p1, %t, 5; vote.sync.ballot.b32 %r3, %p1, 0xffffffff;" + store32,
+    check_body("setp.lt.u32 %p1, %t, 5; vote.sync.ballot.b32 %r3, %p1, 0xffffffff;" + store32,
           [](u32) { return u64{31}; });
-    check(
+    check_body(
         "setp.lt.u32 %p1, %t, 5; vote.sync.any.pred %p2, %p1, 0xffffffff; vote.sync.all.pred %p3, "
         "%p1, 0xffffffff; selp.b32 %r3, 2, 0, %p2; @%p3 add.u32 %r3, %r3, 1;" +
             store32,
         [](u32) { return u64{2}; });
-    check("redux.sync.add.u32 %r3, %t, 0xffffffff;" + store32, [](u32) { return u64{496}; });
-    check("sub.u32 %r1, %t, 16; redux.sync.min.s32 %r3, %r1, 0xffffffff;" + store32,
+    check_body("redux.sync.add.u32 %r3, %t, 0xffffffff;" + store32, [](u32) { return u64{496}; });
+    check_body("sub.u32 %r1, %t, 16; redux.sync.min.s32 %r3, %r1, 0xffffffff;" + store32,
           [](u32) { return u64{0xfffffff0u}; });
-    check(
+    check_body(
         "elect.sync %r1|%p1, 0xffffffff; selp.b32 %r2, 1, 0, %p1; redux.sync.add.u32 %r3, %r2, "
         "0xffffffff;" +
             store32,
         [](u32) { return u64{1}; });
-    check("shr.u32 %r1, %t, 2; match.any.sync.b32 %r3, %r1, 0xffffffff;" + store32,
+    check_body("shr.u32 %r1, %t, 2; match.any.sync.b32 %r3, %r1, 0xffffffff;" + store32,
           [](u32 t) { return u64{15u << (t & ~3u)}; });
-    check(
+    check_body(
         "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %t; movmatrix.sync.aligned.m8n8.trans.b16 %r3, "
         "%r1;" +
             store32,
         [](u32 t) { return u64{t}; });
   }
   TEST_CASE("divergence: both sides run, loops end lane by lane, the warp comes together again") {
-    check(
+    check_body(
         "mov.u32 %r3, 0; setp.lt.u32 %p1, %t, 10; @%p1 bra A; add.u32 %r3, %r3, 1; bra B; A: "
         "add.u32 %r3, %r3, 2; B: shfl.sync.bfly.b32 %r1, %r3, 31, 31, 0xffffffff; add.u32 %r3, "
         "%r3, %r1;" +
             store32,
         [](u32 t) { return u64{(t < 10 ? 2u : 1u) + (31 - t < 10 ? 2u : 1u)}; });
-    check(
+    check_body(
         "mov.u32 %r3, 0; mov.u32 %r1, %t; L: setp.eq.u32 %p1, %r1, 0; @%p1 bra E; add.u32 %r3, "
         "%r3, %r1; sub.u32 %r1, %r1, 1; bra L; E: bar.warp.sync 0xffffffff;" +
             store32,
         [](u32 t) { return u64{t} * (t + 1) / 2; });
     // The join lies before the side block in the text.
-    check(
+    check_body(
         "mov.u32 %r3, 0; setp.eq.u32 %p1, %t, 7; @%p1 bra SIDE; JOIN: redux.sync.add.u32 %r3, %t, "
         "0xffffffff; bra DONE; SIDE: mov.u32 %r2, 1; bra JOIN; DONE:" +
             store32,
         [](u32) { return u64{496}; });
-    check(
+    check_body(
         "setp.eq.u32 %p1, %t, 3; @%p1 st.global.u64 [%at], 77; @%p1 ret; cvt.u64.u32 %rd1, %t; "
         "st.global.u64 [%at], %rd1;",
         [](u32 t) { return u64{t == 3 ? 77 : t}; });
   }
   TEST_CASE("mbarrier: counts, tokens, transactions") {
-    check(
+    check_body(
         ".shared .align 8 .b64 b;\n.reg .b64 %token;\nsetp.eq.u32 %p0, %t, 0; @%p0 "
         "mbarrier.init.shared::cta.b64 [b], 64; bar.sync 0;\n"
         "mbarrier.arrive.shared::cta.b64 %token, [b];\nW: mbarrier.test_wait.shared::cta.b64 %p1, "
         "[b], %token; @!%p1 bra W; mov.u32 %r3, 1;" +
             store32,
         [](u32) { return u64{1}; }, 64);
-    check(
+    check_body(
         ".shared .align 8 .b64 b;\nsetp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [b], "
         "1; bar.sync 0;\n"
         "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [b], 16; @%p0 "
@@ -310,7 +310,7 @@ TEST_SUITE("emulator/instructions") {
         [](u32) { return u64{1}; });
   }
   TEST_CASE("bulk copies and cp.async") {
-    check(
+    check_body(
         ".shared .align 16 .b8 s[256];\n.shared .align 8 .b64 b;\nst.global.u64 [%at], %at; "
         "setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [b], 1; @%p0 "
         "fence.mbarrier_init.release.cluster;\n"
@@ -322,7 +322,7 @@ TEST_SUITE("emulator/instructions") {
         "add.u32 %r1, %r1, %r3; ld.shared.u64 %rd1, [%r1]; sub.u64 %rd1, %rd1, %out; st.global.u64 "
         "[%at], %rd1;",
         [](u32 t) { return u64{t} * 8; });
-    check(
+    check_body(
         ".shared .align 16 .b8 s[256];\nst.global.u64 [%at], %at; mov.u32 %r1, s; shl.b32 %r3, %t, "
         "3; add.u32 %r1, %r1, %r3;\n"
         "cp.async.ca.shared::cta.global [%r1], [%at], 8, 4; cp.async.commit_group; "

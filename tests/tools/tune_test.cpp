@@ -75,9 +75,9 @@ struct PretendedGpu : Device {
   }
 };
 
-Timing final_row(const std::string& kernel, double ratio, double tflops,
+tune::Timing final_row(const std::string& kernel, double ratio, double tflops,
                  const std::string& stage = "final") {
-  Timing t;
+  tune::Timing t;
   t.date = "2025-01-02T03:04:05Z", t.device = "card", t.driver = "580", t.assembler = "13.0.88";
   t.dtype = "bf16", t.mask = "full", t.head_dim = 128, t.seqlen = 1024;
   t.kernel = kernel, t.text_hash = "hash of " + kernel, t.stage = stage;
@@ -142,7 +142,7 @@ TEST_SUITE("tools/tune") {
 
   TEST_CASE("lines come back as they were written, torn ones are ignored") {
     test::ScratchFolder folder;
-    Timing t = final_row("k", 0.5, 700.25);
+    tune::Timing t = final_row("k", 0.5, 700.25);
     t.note = "a, b\nc", t.samples = 22, t.ms_median = 0.125, t.batch = 3, t.heads = 4;
     Assembly a{"k", "h", "13.0", "ok", 168, 0, 0, 1.5};
     {
@@ -154,7 +154,7 @@ TEST_SUITE("tools/tune") {
     {
       WorkFolder work(folder.path("w"));
       REQUIRE(work.timings().size() == 1);
-      const Timing& back = work.timings()[0];
+      const tune::Timing& back = work.timings()[0];
       CHECK(back.note == "a; b;c");
       CHECK(back.ms_median == 0.125);
       CHECK(back.kernel == "k");
@@ -247,16 +247,16 @@ TEST_SUITE("tools/tune") {
     REQUIRE(time_cells(gpu, work, grid, spaces, options).ok());
     CHECK(std::any_of(work.timings().begin() + static_cast<std::ptrdiff_t>(before),
                       work.timings().end(),
-                      [&](const Timing& t) { return t.note.rfind("dropped: ", 0) == 0; }));
+                      [&](const tune::Timing& t) { return t.note.rfind("dropped: ", 0) == 0; }));
     CHECK(std::none_of(work.timings().begin() + static_cast<std::ptrdiff_t>(before),
                        work.timings().end(),
-                       [&](const Timing& t) { return t.kernel == w.kernel && t.ratio > 0; }));
+                       [&](const tune::Timing& t) { return t.kernel == w.kernel && t.ratio > 0; }));
     CHECK(winner_of(work.timings(), {d64, 128}, today, 0.005).kernel == today);
   }
 
   TEST_CASE("only verified kernels win, and today's stays unless the gain is worth it") {
     const Cell cell{d128, 1024};
-    std::vector<Timing> log = {final_row("today", 1, 600), final_row("fast", 0.9, 660),
+    std::vector<tune::Timing> log = {final_row("today", 1, 600), final_row("fast", 0.9, 660),
                                final_row("near", 0.997, 602), final_row("today", 1, 600, "verify")};
     CHECK(winner_of(log, cell, "today", 0.005).kernel == "today");  // the others are not verified
     log.push_back(final_row("near", 1, 0, "verify"));

@@ -2,6 +2,9 @@
 #include "tools/flashptx/args.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <iostream>
 #include <list>
 
@@ -20,6 +23,13 @@ struct Leave {
 void leave(ExitCode code, const std::string& sentence) {
   if (!sentence.empty()) std::cerr << "flashptx: " << sentence << "\n";
   throw Leave{code};
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream out(path, std::ios::binary);
+  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
+    leave(exit_usage, "cannot write " + path + (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
 }
 
 struct Command::Inner {

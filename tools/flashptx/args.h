@@ -21,6 +21,9 @@ inline Check range(double low, double high) { return {Check::Kind::range, {}, lo
 inline Check existing_file() { return {Check::Kind::existing_file}; }
 inline Check existing_folder() { return {Check::Kind::existing_folder}; }
 
+// The whole text into a file, or the end: exit_usage and a sentence with the path and the system's reason.
+void write_file(const std::string& path, const std::string& text);
+
 class Option {
  public:
   explicit Option(void* inner) : inner_(inner) {}

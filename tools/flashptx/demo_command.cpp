@@ -76,9 +76,7 @@ std::string result_text(const Case& c, const Outcome& r) {
 std::string write_ptx(const std::string& folder, const EmittedKernel& kernel) {
   std::filesystem::create_directories(folder);
   const std::string path = folder + "/" + kernel.facts.entry + ".ptx";
-  std::ofstream out(path, std::ios::binary);
-  out << kernel.text;
-  if (!out.flush()) leave(exit_usage, "cannot write " + path);
+  write_file(path, kernel.text);
   return path;
 }
 

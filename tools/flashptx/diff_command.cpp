@@ -71,13 +71,13 @@ Side side_of(const std::string& what, const DiffOptions& o) {
   return s;
 }
 
-void row(const std::string& name, const std::string& a, const std::string& b) {
+void print_row(const std::string& name, const std::string& a, const std::string& b) {
   std::printf("%c %-26s %20s %20s\n", a == b ? ' ' : '*', name.c_str(), a.c_str(), b.c_str());
 }
-void row(const std::string& name, double a, double b, int digits = 0) {
+void print_row(const std::string& name, double a, double b, int digits = 0) {
   char x[32], y[32];
   std::snprintf(x, sizeof x, "%.*f", digits, a), std::snprintf(y, sizeof y, "%.*f", digits, b);
-  row(name, std::string(x), std::string(y));
+  print_row(name, std::string(x), std::string(y));
 }
 
 std::string step_text(const Schedule& s, std::size_t i) {
@@ -88,15 +88,15 @@ std::string step_text(const Schedule& s, std::size_t i) {
 
 void print_launch(const Side& a, const Side& b) {
   const LaunchFacts &x = a.kernel.facts, &y = b.kernel.facts;
-  row("tile rows", a.config.tile_q(), b.config.tile_q());
-  row("tile keys", a.config.plan.tile_kv, b.config.plan.tile_kv);
-  row("threads", x.block_threads, y.block_threads);
-  row("shared memory bytes", x.shared_bytes, y.shared_bytes);
-  row("consumer registers", x.consumer_registers, y.consumer_registers);
+  print_row("tile rows", a.config.tile_q(), b.config.tile_q());
+  print_row("tile keys", a.config.plan.tile_kv, b.config.plan.tile_kv);
+  print_row("threads", x.block_threads, y.block_threads);
+  print_row("shared memory bytes", x.shared_bytes, y.shared_bytes);
+  print_row("consumer registers", x.consumer_registers, y.consumer_registers);
   auto lines = [](const Side& s) {
     return static_cast<double>(std::count(s.kernel.text.begin(), s.kernel.text.end(), '\n'));
   };
-  row("lines of PTX", lines(a), lines(b));
+  print_row("lines of PTX", lines(a), lines(b));
 }
 
 StepCost total(const EmittedKernel& k) {
@@ -111,24 +111,24 @@ StepCost total(const EmittedKernel& k) {
 void print_budget(const Side& a, const Side& b) {
   const StepCost x = total(a.kernel), y = total(b.kernel);
   std::printf("\nbudget of a usual trip (one warp)\n");
-  row("wgmma", x.wgmma, y.wgmma);
-  row("tensor clocks", x.tensor_clocks, y.tensor_clocks);
-  row("ex2", x.ex2, y.ex2);
-  row("fma, add, mul", x.fma, y.fma);
-  row("alu", x.alu, y.alu);
-  row("cvt", x.cvt, y.cvt);
-  row("issue slots", x.issue_slots, y.issue_slots);
+  print_row("wgmma", x.wgmma, y.wgmma);
+  print_row("tensor clocks", x.tensor_clocks, y.tensor_clocks);
+  print_row("ex2", x.ex2, y.ex2);
+  print_row("fma, add, mul", x.fma, y.fma);
+  print_row("alu", x.alu, y.alu);
+  print_row("cvt", x.cvt, y.cvt);
+  print_row("issue slots", x.issue_slots, y.issue_slots);
 }
 
 void print_model(const Side& a, const Side& b) {
   std::printf("\nmodelled trip (not measured; `flashptx trace` measures)\n");
-  row("cycles a trip", a.model.cycles_per_trip, b.model.cycles_per_trip);
-  row("tensor cores busy, %", 100 * a.model.tensor_busy, 100 * b.model.tensor_busy, 1);
-  row("softmax under own wgmma, %", 100 * a.model.overlap_own, 100 * b.model.overlap_own, 1);
-  row("waiting, cycles", a.model.waiting, b.model.waiting);
+  print_row("cycles a trip", a.model.cycles_per_trip, b.model.cycles_per_trip);
+  print_row("tensor cores busy, %", 100 * a.model.tensor_busy, 100 * b.model.tensor_busy, 1);
+  print_row("softmax under own wgmma, %", 100 * a.model.overlap_own, 100 * b.model.overlap_own, 1);
+  print_row("waiting, cycles", a.model.waiting, b.model.waiting);
   for (int e = 1; e < static_cast<int>(TraceEvent::tile_wait); ++e)
     if (a.model.event_cycles[e] + b.model.event_cycles[e] > 0)
-      row(std::string("  ") + to_string(static_cast<TraceEvent>(e)), a.model.event_cycles[e],
+      print_row(std::string("  ") + to_string(static_cast<TraceEvent>(e)), a.model.event_cycles[e],
           b.model.event_cycles[e]);
 }
 
@@ -150,9 +150,7 @@ void draw(Side& a, Side& b, const DiffOptions& o) {
     std::printf("%s measured: %.0f clocks a trip\n", s->config.name().c_str(),
                 summarise(s->timeline).cycles_per_trip);
   }
-  std::ofstream out(o.output, std::ios::binary);
-  if (!(out << diff_svg(a.timeline, b.timeline, o.trips)) || !out.flush())
-    leave(exit_usage, "cannot write " + o.output);
+  write_file(o.output, diff_svg(a.timeline, b.timeline, o.trips));
   std::cout << "written " << o.output << "\n";
 }
 
@@ -160,13 +158,13 @@ void run_diff(const DiffOptions& o) {
   Side a = side_of(o.a, o), b = side_of(o.b, o);
   std::printf("A  %s\nB  %s\n* marks what differs\n\n", a.config.name().c_str(),
               b.config.name().c_str());
-  row("", "A", "B");
+  print_row("", "A", "B");
   print_launch(a, b);
   const Schedule &x = *a.config.plan.table(), &y = *b.config.plan.table();
   std::printf("\nschedule\n");
-  row("name", x.name, y.name);
+  print_row("name", x.name, y.name);
   for (std::size_t i = 0; i < std::max(x.steps.size(), y.steps.size()); ++i)
-    row("step " + std::to_string(i + 1), step_text(x, i), step_text(y, i));
+    print_row("step " + std::to_string(i + 1), step_text(x, i), step_text(y, i));
   print_budget(a, b);
   print_model(a, b);
   std::printf("\nPTX instructions that differ in number\n");
@@ -175,7 +173,7 @@ void run_diff(const DiffOptions& o) {
   for (const auto& [op, unused] : all) {
     const int p = a.opcodes.count(op) ? a.opcodes.at(op) : 0,
               q = b.opcodes.count(op) ? b.opcodes.at(op) : 0;
-    if (p != q) row("  " + op, p, q);
+    if (p != q) print_row("  " + op, p, q);
   }
   if (!o.output.empty()) {
     std::fflush(stdout);

@@ -1,7 +1,6 @@
 // `flashptx emit`: one kernel's text. A config that no kernel can have is refused with the generator's sentence.
 // Next: config_options.cpp.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -46,9 +45,7 @@ void run_emit(const EmitOptions& o) {
     std::cout << text;
     return;
   }
-  std::ofstream out(o.output, std::ios::binary);
-  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
-    leave(exit_usage, "cannot write " + o.output);
+  write_file(o.output, text);
 }
 
 }  // namespace

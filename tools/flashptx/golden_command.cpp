@@ -25,16 +25,10 @@ std::string read_or_empty(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
-    leave(exit_usage, "cannot write " + path);
-}
-
 void print_diff(const std::string& path, const std::string& text) {
   const std::string fresh = std::filesystem::temp_directory_path().string() + "/flashptx-golden-" +
                             std::to_string(std::hash<std::string>{}(text)) + ".tmp";
-  write(fresh, text);
+  write_file(fresh, text);
   const std::string old = std::filesystem::exists(path) ? path : "/dev/null";
   std::cout.flush();
   const int status = std::system(("diff -u '" + old + "' '" + fresh + "' | sed -e '1,2d'").c_str());
@@ -69,7 +63,7 @@ void run_golden(const GoldenOptions& o) {
     ++changed;
     std::cout << (o.check ? "differs: " : "written: ") << path << "\n";
     if (!o.name.empty() || o.check) print_diff(path, text);
-    if (!o.check) write(path, text);
+    if (!o.check) write_file(path, text);
   }
   if (!o.name.empty() && matched == 0) leave(exit_usage, "no kernel of the catalogue is called " + o.name);
   if (o.name.empty())

@@ -1,7 +1,6 @@
 // `flashptx ladder`: every rung from standard attention to this repository's kernel, checked on a small problem and
 // timed on the one asked for, beside what was published. Next: ladder_rungs.cpp for the list.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -119,10 +118,9 @@ void measure_all(Device& device, int repeats, std::vector<LadderRow>* rows) {
   }
 }
 
-void write(const std::string& path, const std::string& text) {
+void write_if_named(const std::string& path, const std::string& text) {
   if (path.empty()) return;
-  std::ofstream out(path, std::ios::binary);
-  if (!(out << text) || !out.flush()) leave(exit_usage, "cannot write " + path);
+  write_file(path, text);
 }
 
 // The kernels that carry marks, each as a timeline: measured on a GPU, modelled without one.
@@ -171,9 +169,9 @@ void run_ladder(const LadderOptions& o) {
     std::cout << ladder_line(r, timed) << std::flush;
     right = right && r.failure.empty();
   }
-  write(o.csv, ladder_csv(rows));
-  write(o.json, ladder_json(rows, describe(device->info())));
-  if (timed) write(o.svg, ladder_svg(rows, device->info().name));
+  write_if_named(o.csv, ladder_csv(rows));
+  write_if_named(o.json, ladder_json(rows, describe(device->info())));
+  if (timed) write_if_named(o.svg, ladder_svg(rows, device->info().name));
   if (!o.timelines.empty()) draw_timelines(*device, o, rows);
   if (!right) leave(exit_mismatch, "a rung did not give the right result");
 }

@@ -57,15 +57,15 @@ std::vector<float> gather_lse(const Case& c, const std::vector<std::uint8_t>& by
   return lse;
 }
 
+flashptx::Strides host_strides(const reference::Strides& s) { return {s.batch, s.seqlen, s.head}; }
+
+}  // namespace
+
 Status first_error(std::initializer_list<Status> all) {
   for (const Status& s : all)
     if (!s.ok()) return s;
   return {};
 }
-
-flashptx::Strides host_strides(const reference::Strides& s) { return {s.batch, s.seqlen, s.head}; }
-
-}  // namespace
 
 Case make_case(const reference::Problem& shape, reference::Layout layout, reference::Inputs inputs,
                std::uint64_t seed, bool lse, std::int64_t check_rows) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "tools/reference/inputs.h"
 
 namespace flashptx {
+
+Status first_error(std::initializer_list<Status> all);
 
 // A problem with its tensors and the two references, made once and run on any number of devices and kernels.
 struct Case {

@@ -12,10 +12,8 @@
 namespace flashptx {
 namespace {
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())) || !out.flush())
-    leave(exit_usage, "cannot write " + path);
+void write_and_say(const std::string& path, const std::string& text) {
+  write_file(path, text);
   std::cout << "written        " << path << "\n";
 }
 
@@ -28,9 +26,9 @@ std::string number(const char* form, double x) {
 }  // namespace
 
 void write_trace_files(const std::string& prefix, const Trace& trace, const Trace& model, int trips) {
-  write_file(prefix + ".svg", trace_svg(trace, model, trips));
-  write_file(prefix + ".json", trace_chrome_json(trace));
-  write_file(prefix + ".csv", trace_csv(trace));
+  write_and_say(prefix + ".svg", trace_svg(trace, model, trips));
+  write_and_say(prefix + ".json", trace_chrome_json(trace));
+  write_and_say(prefix + ".csv", trace_csv(trace));
 }
 
 void append_trace_row(const std::string& path, const Trace& measured, const TraceSummary& summary,

@@ -7,12 +7,6 @@
 namespace flashptx {
 namespace {
 
-Status first_error(std::initializer_list<Status> all) {
-  for (const Status& s : all)
-    if (!s.ok()) return s;
-  return {};
-}
-
 struct Buffers {
   GuardedBuffer q, k, v, o, lse, marks;
   Status allocate(const reference::Tensors& t) {

@@ -149,8 +149,7 @@ void run_write(const TuneCommand& o, const WorkFolder& work) {
     return;
   }
   rows = merge(std::move(rows), winners);
-  std::ofstream out(o.table, std::ios::binary);
-  if (!(out << table_text(rows) << std::flush)) leave(exit_usage, "cannot write " + o.table);
+  write_file(o.table, table_text(rows));
   std::printf("write: %zu rows, %zu of them measured now, in %s; build again to use them\n",
               rows.size(), measured, o.table.c_str());
 }

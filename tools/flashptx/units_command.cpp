@@ -1,7 +1,6 @@
 // `flashptx units`: measures the units of an SM with the micro-kernels of ptx/units/.
 // Next: units.h.
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -25,9 +24,8 @@ bool wanted(const UnitsOptions& o, const units::Unit& u) {
   return o.only.empty() || u.name.find(o.only) != std::string::npos || u.group == o.only;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  if (!(out << text)) throw std::runtime_error("cannot write " + path);
+void write_result(const std::string& path, const std::string& text) {
+  write_file(path, text);
   std::cerr << "wrote " << path << "\n";
 }
 
@@ -41,12 +39,12 @@ void emit_units(const UnitsOptions& o, const std::vector<std::string>& folders) 
   std::filesystem::create_directories(o.emit);
   for (const auto& list : {units::all_units(), units::beside_units()})
     for (const units::Unit& u : list)
-      if (wanted(o, u)) write(o.emit + "/unit_" + u.name + ".ptx", units::unit_text(u, folders));
+      if (wanted(o, u)) write_result(o.emit + "/unit_" + u.name + ".ptx", units::unit_text(u, folders));
 }
 
 void draw(const UnitsOptions& o, const units::Findings& f) {
-  write(o.svg + "_rates.svg", units::rates_svg(f));
-  write(o.svg + "_beside.svg", units::beside_svg(f));
+  write_result(o.svg + "_rates.svg", units::rates_svg(f));
+  write_result(o.svg + "_beside.svg", units::beside_svg(f));
 }
 
 // Returns whether every result was right.
@@ -83,8 +81,8 @@ bool run_units(const UnitsOptions& o) {
   if (f.results.empty() && f.sweeps.empty())
     throw std::runtime_error("no unit matches " + o.only + ": --list shows them");
   std::cout << units::table_text(f) << units::claims_text(f);
-  if (!o.csv.empty()) write(o.csv, units::csv_text(f));
-  if (!o.json.empty()) write(o.json, units::json_text(f));
+  if (!o.csv.empty()) write_result(o.csv, units::csv_text(f));
+  if (!o.json.empty()) write_result(o.json, units::json_text(f));
   if (!o.svg.empty()) {
     if (f.device.is_emulator)
       throw std::runtime_error("--svg: charts need timings, and timing needs a GPU");

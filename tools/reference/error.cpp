@@ -10,7 +10,7 @@
 namespace flashptx::reference {
 namespace {
 
-constexpr std::int64_t tile_rows = 64;
+constexpr std::int64_t rows_at_once = 64;
 
 struct Tile {
   double max = 0, plain_max = 0, largest = 0, max_wanted = 0, max_got = 0;
@@ -43,7 +43,7 @@ void compare_tile(const Problem& p, const Result& exact, const Result& plain, co
                   std::int64_t b, std::int64_t head, std::int64_t first, DataType out, Totals* totals,
                   Error* error) {
   Tile tile;
-  for (std::int64_t r = first; r < std::min(first + tile_rows, p.row_count()); ++r) {
+  for (std::int64_t r = first; r < std::min(first + rows_at_once, p.row_count()); ++r) {
     const auto base = static_cast<std::size_t>(((b * p.row_count() + r) * p.heads_q + head) * p.head_dim_v);
     for (int d = 0; d < p.head_dim_v; ++d) {
       const std::size_t i = base + static_cast<std::size_t>(d);
@@ -118,7 +118,7 @@ Error compare(const Problem& p, const Result& exact, const Result& plain, const 
   Totals totals;
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t head = 0; head < p.heads_q; ++head)
-      for (std::int64_t first = 0; first < p.row_count(); first += tile_rows)
+      for (std::int64_t first = 0; first < p.row_count(); first += rows_at_once)
         compare_tile(p, exact, plain, o, b, head, first, out, &totals, &error);
   const double n = static_cast<double>(std::max<std::int64_t>(totals.elements, 1));
   error.rms = std::sqrt(totals.squares / n);
