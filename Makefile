@@ -35,7 +35,7 @@ COSTLY := $(shell grep -lE '<(nlohmann/json.hpp|regex)>' $(CLI_SRC) $(TEST_SRC))
 costly_first = $(filter $(COSTLY),$(1)) $(filter-out $(COSTLY),$(1))
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 # Compiled by themselves: they clash with a neighbour (main.cpp: includes doctest with its implementation).
-ALONE := host/prepare.cpp tests/main.cpp
+ALONE := host/prepare.cpp tests/main.cpp tools/reference/prepare.cpp
 grouped = $(if $(filter 1,$(TOGETHER)),$(call objects,$(1)),$(call objects,$(filter $(ALONE),$(1))) \
             $(call by_folder,$(filter-out $(ALONE),$(1))))
 by_folder = $(foreach d,$(sort $(dir $(1))),\
