@@ -3,7 +3,7 @@
 // A row of head_dim 16-bit values is `vectors` x `lanes` pieces of 16 bytes: lane p of the row's group holds the
 // pieces v * lanes + p, so that a load reads neighbouring pieces and the partners of RoPE (half a row away) and
 // of most Hadamard stages stand in the same thread. `steps` rows per thread are in flight at once.
-// Next: prepare_rows.cpp (the kernel's frame), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
+// Next: prepare_rows.cpp (the frame of a kernel), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
 #pragma once
 
 #include "gen/kernels/prepare_kernels.h"

@@ -26,7 +26,7 @@ int lane_chunks(int head_dim) {
   return n;
 }
 
-// Columns of a 16-byte load, and of those how many loads a thread does.
+// Columns of a 16-byte load; a thread loads 16 columns of each key.
 int piece_columns(const PrepareConfig& c) { return c.sink == Sink::transpose ? 16 : 8; }
 
 // The 16-byte pieces of the tile's row `row` stand in the order piece ^ key(row): a warp's 32 stores of one word
