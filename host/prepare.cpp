@@ -58,6 +58,7 @@ Status check_steps(const PrepareProblem& p) {
   if (p.rope == Rope::none) return {};
   if (p.table != DataType::f32 && p.table != DataType::bf16)
     return unsupported("table_dtype is " + number(p.table) + ": must be f32 or bf16");
+  if (p.heads_per_cta < 0) return invalid("heads_per_cta is " + text(p.heads_per_cta) + ": must be >= 0");
   if (p.position < 0) return invalid("position is " + text(p.position) + ": must be >= 0");
   if (p.table_rows < 0 || p.table_rows > max_extent)
     return invalid("table_rows is " + text(p.table_rows) + ": must be in [0, 2^31 - 1]");
@@ -192,7 +193,8 @@ PrepareArguments arguments_of(const PrepareProblem& p, const PreparePointers& at
   a.block_rows = static_cast<std::uint32_t>(p.block_rows);
   a.position = static_cast<std::uint32_t>(p.position);
   // Enough heads to amortise a line of cos and sin, few enough to fill the device.
-  a.heads_per_cta = static_cast<std::uint32_t>(std::clamp<std::int64_t>(p.heads, 1, 4));
+  const std::int64_t most = p.heads_per_cta > 0 ? p.heads_per_cta : 4;
+  a.heads_per_cta = static_cast<std::uint32_t>(std::clamp<std::int64_t>(p.heads, 1, most));
   a.fixed_scale = p.fixed_scale;
   hadamard_signs(p.seed, a.signs);
   return a;

@@ -33,6 +33,7 @@ struct PrepareProblem {
   DataType table = DataType::f32;    // of cos and sin (positions, head_dim / 2)
   std::int64_t position = 0;         // of row 0
   std::int64_t table_rows = 0;       // positions that the tables have
+  int heads_per_cta = 0;             // rope: heads that share what a CTA reads of the tables; 0 = decide for me
   bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }
