@@ -129,7 +129,7 @@ std::string ladder_svg(const std::vector<LadderRow>& rows, const std::string& de
   svg::BarChart chart;
   chart.title = "From standard attention to FlashPTX, one technique at a time";
   chart.subtitle = "Forward, " + describe(rows.front().shape) + "; measured on " + device +
-                   ". In grey what was published for an H100 (head_dim 128, full, 8k; FP16 in the ablation).";
+                   ". Ticks and bands: published for an H100 (head_dim 128, full, 8k; ablation: FP16).";
   chart.unit = "TFLOP/s";
   chart.reference_name = "published for an H100";
   chart.ceiling = peak_teraflops, chart.ceiling_name = "peak 989";

@@ -64,6 +64,7 @@ void run_trace_command(const TraceOptions& o) {
     const std::string bad = read_trace_csv(read_or_leave(o.from), config, &trace);
     if (!bad.empty()) leave(exit_usage, o.from + ": " + bad);
     if (!trace.modelled) model = model_with_marks(config);
+    if (!trace.modelled && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), summarise(model), {});
   } else if (device != nullptr) {
     const bool emulator = device->info().is_emulator;
     Trace measured;
@@ -113,7 +114,7 @@ void add_trace(Command& app) {
   c->add_option("--trips", o.trips, "Trips in the picture")
       ->capture_default_str()
       ->check(range(1, 64));
-  c->add_option("--table", o.table, "Append measured against modelled clocks to this CSV (with a GPU)");
+  c->add_option("--table", o.table, "Append measured against modelled clocks to this CSV (with a GPU or --from)");
   c->add_option("--from", o.from, "Draw and sum up a CSV written before (with the kernel's name), and run nothing");
   c->add_flag("--model", o.model, "The timing model even where there is a GPU");
   c->add_option("-o,--output", o.output,

@@ -8,7 +8,7 @@
 // conflicts, L2 misses, other CTAs, and tensor cores that take turns between warpgroups inside a product.
 // The rates are the units' (tools/bench/results/units_h200.csv) where `units` measures them; the latencies and
 // the effective rates beside wgmma were fitted to twelve kernels measured with marks on an H200
-// (tools/bench/results/trace_h200.csv): clocks a trip are within 10 % of all of them. Next: trace.h.
+// (tools/bench/results/trace_h200.csv): clocks a trip are within 12 % of all of them. Next: trace.h.
 #include <algorithm>
 #include <cmath>
 #include <deque>
