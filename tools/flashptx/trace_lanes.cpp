@@ -229,12 +229,29 @@ double draw_lanes(svg::Canvas& c, const CtaTrace& cta, double from, double to, d
 
 namespace {
 
-// A trip that loads does so first.
-std::vector<int> trip_order() {
-  std::vector<int> order;
-  for (int e = static_cast<int>(TraceEvent::k_empty_wait); e <= static_cast<int>(TraceEvent::v_load); ++e)
-    order.push_back(e);
-  for (int e = 1; e < static_cast<int>(TraceEvent::tile_wait); ++e) order.push_back(e);
+TraceEvent event_of(Do what) {
+  switch (what) {
+    case Do::token_wait: return TraceEvent::token_wait;
+    case Do::qk: return TraceEvent::qk;
+    case Do::pv: return TraceEvent::pv;
+    case Do::wait_qk: return TraceEvent::wait_qk;
+    case Do::wait_pv: return TraceEvent::wait_pv;
+    case Do::mask_max: return TraceEvent::mask_max;
+    case Do::exp_sum: return TraceEvent::exp_sum;
+    case Do::rescale_o: return TraceEvent::rescale_o;
+    case Do::pack_p: return TraceEvent::pack_p;
+    default: return TraceEvent::none;
+  }
+}
+
+// A trip's events in the order of its schedule; one that loads does so first.
+std::vector<TraceEvent> trip_order(const Schedule& schedule) {
+  std::vector<TraceEvent> order = {TraceEvent::k_empty_wait, TraceEvent::k_load, TraceEvent::v_empty_wait,
+                                   TraceEvent::v_load, TraceEvent::k_full_wait};
+  for (const Step& s : schedule.steps) {
+    if (s.what == Do::pv) order.push_back(TraceEvent::v_full_wait);
+    if (event_of(s.what) != TraceEvent::none) order.push_back(event_of(s.what));
+  }
   return order;
 }
 
@@ -256,13 +273,13 @@ double draw_trip_bars(svg::Canvas& c, const std::vector<TripBar>& bars, double y
   for (const TripBar& b : bars) {
     p.lane(b.name, p.y, row, true);
     double at = 0;
-    for (int e : trip_order()) {
-      const double length = b.summary->event_cycles[e];
-      const Look l = look(static_cast<TraceEvent>(e));
-      p.bar(at, at + length, p.y, row, fill_of(l), l.name, l.text, to_string(static_cast<TraceEvent>(e)));
+    for (TraceEvent e : trip_order(*b.schedule)) {
+      const double length = b.summary->event_cycles[static_cast<int>(e)];
+      const Look l = look(e);
+      p.bar(at, at + length, p.y, row, fill_of(l), l.name, l.text, to_string(e));
       at += length;
     }
-    c.text(p.x(at) + 6, p.y + row / 2 + 4, svg::short_number(std::round(b.summary->cycles_per_trip)),
+    c.text(p.x(at) + 6, p.y + row / 2 + 4, svg::short_number(std::round(at)),
            {.size = 12, .bold = true});
     p.y += row + 8;
   }

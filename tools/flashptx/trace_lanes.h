@@ -34,6 +34,7 @@ double lanes_height(const CtaTrace& cta);
 struct TripBar {
   std::string name;
   const TraceSummary* summary;
+  const Schedule* schedule;  // the order of its steps
 };
 double draw_trip_bars(svg::Canvas& c, const std::vector<TripBar>& bars, double y);
 double trip_bars_height(std::size_t bars);

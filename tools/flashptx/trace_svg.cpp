@@ -66,8 +66,8 @@ std::string trace_svg(const Trace& trace, const Trace& model, int trips) {
   const Schedule& schedule = *trace.config.plan.table();
   const TraceSummary summary = summarise(trace), planned = summarise(model);
   std::vector<TripBar> bars;
-  if (!trace.modelled && planned.trips) bars.push_back({"modelled", &planned});
-  if (summary.trips) bars.push_back({trace.modelled ? "modelled" : "measured", &summary});
+  if (!trace.modelled && planned.trips) bars.push_back({"modelled", &planned, &schedule});
+  if (summary.trips) bars.push_back({trace.modelled ? "modelled" : "measured", &summary, &schedule});
   const double height = 74 + table_height(schedule) + 24 + 30 + lanes_height(cta) + 14 +
                         (bars.empty() ? 0 : trip_bars_height(bars.size())) + 8;
   svg::Canvas c(lanes_width, height);
@@ -98,7 +98,7 @@ std::string diff_svg(const Trace& a, const Trace& b, int trips) {
     c.text(24, y + 32, source(*trace) + ". " + figures(*summary) + ".", {.size = 12, .fill = "#4a5058"});
     y = draw_lanes(c, trace->ctas.front(), from, from + span, y + 44, trace->modelled) + 6;
   }
-  draw_trip_bars(c, {{"A", &sa}, {"B", &sb}}, y);
+  draw_trip_bars(c, {{"A", &sa, a.config.plan.table()}, {"B", &sb, b.config.plan.table()}}, y);
   return c.str();
 }
 
