@@ -143,7 +143,7 @@ void draw_timelines(Device& device, const LadderOptions& o, const std::vector<La
 void draw_from(const LadderOptions& o) {
   if (o.svg.empty()) leave(exit_usage, "--from draws: it wants --svg FILE");
   try {
-    write(o.svg, ladder_svg(read_ladder_csv(read_or_leave(o.from)), o.card));
+    write_if_named(o.svg, ladder_svg(read_ladder_csv(read_or_leave(o.from)), o.card));
   } catch (const std::exception& e) {
     leave(exit_usage, o.from + ": " + e.what());
   }
