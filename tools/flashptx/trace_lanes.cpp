@@ -10,7 +10,7 @@ namespace {
 using svg::Anchor;
 
 const char* const wait_fill = "#dfe2e6";
-constexpr double row = 24, thin = 9, thinner = 6;
+constexpr double lane_row = 24, lane_thin = 9, lane_thinner = 6;
 
 struct Picture {
   svg::Canvas& c;
@@ -39,37 +39,37 @@ struct Picture {
 
   void role(const CtaTrace& cta, std::size_t r) {
     const std::string who = r ? "warpgroup " + std::to_string(r - 1) : "producer";
-    lane(who, y + 3, row, true);
+    lane(who, y + 3, lane_row, true);
     for (const TraceSpan& s : cta.roles[r]) {
       const Look l = look(s.event);
-      bar(s.start, s.stop, y + 3, row, fill_of(l), l.name, l.text,
+      bar(s.start, s.stop, y + 3, lane_row, fill_of(l), l.name, l.text,
           who + " " + to_string(s.event) + " at " + std::to_string(s.position));
     }
-    y += row + 6;
+    y += lane_row + 6;
   }
-  // A thin line a stage: loads overlap.
+  // A lane_thin line a stage: loads overlap.
   void loads(const CtaTrace& cta) {
     for (bool v : {false, true}) {
       int stages = 0;
       for (const Flight& f : cta.loads)
         if (f.pv == v) stages = std::max(stages, f.warpgroup + 1);
       if (stages == 0) continue;
-      lane(v ? "V by TMA, by stage" : "K by TMA, by stage", y, (thinner + 2) * stages);
+      lane(v ? "V by TMA, by stage" : "K by TMA, by stage", y, (lane_thinner + 2) * stages);
       for (const Flight& f : cta.loads)
         if (f.pv == v)
-          bar(f.start, f.stop, y + 1 + (thinner + 2) * f.warpgroup, thinner, svg::colour(v), "", svg::ink,
+          bar(f.start, f.stop, y + 1 + (lane_thinner + 2) * f.warpgroup, lane_thinner, svg::colour(v), "", svg::ink,
               std::string(v ? "V" : "K") + " block " + std::to_string(f.position) + " from issue until seen");
-      y += (thinner + 2) * stages + 5;
+      y += (lane_thinner + 2) * stages + 5;
     }
   }
   void products(const CtaTrace& cta, int warpgroup) {
     for (bool pv : {false, true}) {
-      lane(pv ? "P V in flight" : "Q K^T in flight", y, thin);
+      lane(pv ? "P V in flight" : "Q K^T in flight", y, lane_thin);
       for (const Flight& f : cta.in_flight)
         if (f.warpgroup == warpgroup && f.pv == pv)
-          bar(f.start, f.stop, y + 1, thin, svg::colour(pv), "", svg::ink,
+          bar(f.start, f.stop, y + 1, lane_thin, svg::colour(pv), "", svg::ink,
               "warpgroup " + std::to_string(warpgroup) + (pv ? " P V" : " Q K^T"));
-      y += thin + 4;
+      y += lane_thin + 4;
     }
   }
   void axis(const std::string& words) {
@@ -198,9 +198,9 @@ double draw_legend(svg::Canvas& c, double y) {
 }
 
 double lanes_height(const CtaTrace& cta) {
-  double h = row + 10 + 46 + (thinner + 2) * load_stages(cta) + 5 * load_lanes(cta);
+  double h = lane_row + 10 + 46 + (lane_thinner + 2) * load_stages(cta) + 5 * load_lanes(cta);
   for (std::size_t r = 0; r < cta.roles.size(); ++r)
-    if (!cta.roles[r].empty()) h += row + 12 + (r ? 2 * (thin + 4) : 0);
+    if (!cta.roles[r].empty()) h += lane_row + 12 + (r ? 2 * (lane_thin + 4) : 0);
   if (cta.roles[0].empty()) h += 6;
   return h;
 }
@@ -217,11 +217,11 @@ double draw_lanes(svg::Canvas& c, const CtaTrace& cta, double from, double to, d
     p.products(cta, static_cast<int>(r) - 1);
     p.rule();
   }
-  p.lane(modelled ? "tensor cores" : "tensor cores *", p.y + 3, row, true);
+  p.lane(modelled ? "tensor cores" : "tensor cores *", p.y + 3, lane_row, true);
   for (const Flight& f : cta.tensor)
-    p.bar(f.start, f.stop, p.y + 3, row, svg::colour(f.pv), (f.pv ? "PV " : "QK ") + std::to_string(f.warpgroup),
+    p.bar(f.start, f.stop, p.y + 3, lane_row, svg::colour(f.pv), (f.pv ? "PV " : "QK ") + std::to_string(f.warpgroup),
           "#ffffff", (f.pv ? "P V of warpgroup " : "Q K^T of warpgroup ") + std::to_string(f.warpgroup));
-  p.y += row + 10;
+  p.y += lane_row + 10;
   p.axis(modelled ? "SM clocks (modelled)"
                   : "SM clocks (measured; * tensor cores: from the order of issue and the rate of wgmma)");
   return p.y;
@@ -229,7 +229,7 @@ double draw_lanes(svg::Canvas& c, const CtaTrace& cta, double from, double to, d
 
 namespace {
 
-TraceEvent event_of(Do what) {
+TraceEvent trip_event(Do what) {
   switch (what) {
     case Do::token_wait: return TraceEvent::token_wait;
     case Do::qk: return TraceEvent::qk;
@@ -250,14 +250,14 @@ std::vector<TraceEvent> trip_order(const Schedule& schedule) {
                                    TraceEvent::v_load, TraceEvent::k_full_wait};
   for (const Step& s : schedule.steps) {
     if (s.what == Do::pv) order.push_back(TraceEvent::v_full_wait);
-    if (event_of(s.what) != TraceEvent::none) order.push_back(event_of(s.what));
+    if (trip_event(s.what) != TraceEvent::none) order.push_back(trip_event(s.what));
   }
   return order;
 }
 
 }  // namespace
 
-double trip_bars_height(std::size_t bars) { return 22 + static_cast<double>(bars) * (row + 8) + 46; }
+double trip_bars_height(std::size_t bars) { return 22 + static_cast<double>(bars) * (lane_row + 8) + 46; }
 
 double draw_trip_bars(svg::Canvas& c, const std::vector<TripBar>& bars, double y) {
   double most = 1;
@@ -268,20 +268,20 @@ double draw_trip_bars(svg::Canvas& c, const std::vector<TripBar>& bars, double y
   }
   c.text(24, y + 14, "One trip of a warpgroup, step by step (average)", {.size = 13.5, .bold = true});
   Picture p{c, 0, most * 1.08, y + 24};
-  const double bottom = p.y + static_cast<double>(bars.size()) * (row + 8);
+  const double bottom = p.y + static_cast<double>(bars.size()) * (lane_row + 8);
   for (double v : svg::ticks(0, p.to, 10)) c.line(p.x(v), p.y, p.x(v), bottom, svg::faint, 0.8);
   for (const TripBar& b : bars) {
-    p.lane(b.name, p.y, row, true);
+    p.lane(b.name, p.y, lane_row, true);
     double at = 0;
     for (TraceEvent e : trip_order(*b.schedule)) {
       const double length = b.summary->event_cycles[static_cast<int>(e)];
       const Look l = look(e);
-      p.bar(at, at + length, p.y, row, fill_of(l), l.name, l.text, to_string(e));
+      p.bar(at, at + length, p.y, lane_row, fill_of(l), l.name, l.text, to_string(e));
       at += length;
     }
-    c.text(p.x(at) + 6, p.y + row / 2 + 4, svg::short_number(std::round(at)),
+    c.text(p.x(at) + 6, p.y + lane_row / 2 + 4, svg::short_number(std::round(at)),
            {.size = 12, .bold = true});
-    p.y += row + 8;
+    p.y += lane_row + 8;
   }
   p.axis("SM clocks");
   return p.y;
