@@ -83,6 +83,8 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
                          "dtype is " + std::to_string(c.dtype) + ": must be 0 (f16) or 1 (bf16)");
   if (c.mask != FLASHPTX_MASK_FULL && c.mask != FLASHPTX_MASK_CAUSAL)
     return invalid("mask is " + std::to_string(c.mask) + ": must be 0 (full) or 1 (causal)");
+  if (c.use_softmax_scale != 0 && c.use_softmax_scale != 1)
+    return invalid("use_softmax_scale is " + std::to_string(c.use_softmax_scale) + ": must be 0 or 1");
   if (c.use_softmax_scale != 0 && c.softmax_scale != c.softmax_scale)
     return invalid("softmax_scale is nan: must be finite and >= 0");
   p->dtype = static_cast<flashptx::DataType>(c.dtype);

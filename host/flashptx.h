@@ -93,7 +93,7 @@ typedef struct flashptx_forward_problem {
   int64_t head_dim;          /* of Q and K: 8, 16, 24, ... 256 */
   int64_t head_dim_v;        /* of V and O; 0 = head_dim */
   int32_t use_softmax_scale; /* 0: the scale is 1 / sqrt(head_dim); 1: softmax_scale below */
-  float softmax_scale;       /* finite and >= 0 */
+  float softmax_scale;       /* 0 to 1e20: scale * log2(e) * score must not overflow */
   flashptx_strides q, k, v, o;
   const char* kernel; /* NULL: chosen for you; else a kernel name such as
                          attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn */
@@ -143,7 +143,7 @@ const char* flashptx_plan_kernel(const flashptx_plan* plan);
 
 /* Enqueues the kernel on `stream` and returns: no synchronisation, no allocation, capturable in a
  * CUDA graph. q, k, v, o: device pointers, multiples of 16 bytes (k and v may be NULL when seqlen_k
- * is 0). lse: NULL, or fp32 (batch, heads_q, seqlen_q) contiguous: natural logarithm of the sum of
+ * is 0); o must not overlap them. lse: NULL, or fp32 (batch, heads_q, seqlen_q) contiguous: natural logarithm of the sum of
  * exp(scale * q.k); -inf for a row without keys. Several threads may use one plan at once. The
  * stream must belong to the context's CUDA context. A failure inside the kernel shows at your next
  * synchronisation. Errors: invalid_argument, launch_failed, earlier_error. */

@@ -5,7 +5,6 @@
 #include "host/problem.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 
 namespace flashptx {
@@ -55,11 +54,11 @@ Status check_head_dim(const char* name, std::int64_t d) {
 
 Status check_scale(const ForwardProblem& p) {
   if (std::isnan(p.softmax_scale)) return {};
-  // The kernel receives scale * log2(e), so that product must be finite too.
-  if (!std::isfinite(p.softmax_scale) || p.softmax_scale < 0 ||
-      p.softmax_scale > FLT_MAX / 1.4426950408889634f)
+  // The kernel forms scale * log2(e) * score in fp32: beyond this, scores of everyday size overflow
+  // and inf - inf is NaN. fp16 inputs give scores up to 256 * 65504^2 = 1.1e12.
+  if (!std::isfinite(p.softmax_scale) || p.softmax_scale < 0 || p.softmax_scale > 1e20f)
     return invalid("softmax_scale is " + std::to_string(p.softmax_scale) +
-                   ": must be >= 0 and below 2.35e38");
+                   ": must be >= 0 and at most 1e20");
   return {};
 }
 
@@ -213,6 +212,9 @@ Status check_pointers(const ForwardProblem& p, const ForwardPointers& at) {
       return invalid(std::string(t.name) + " is address " + std::to_string(t.address) +
                      ": must be a multiple of 16 bytes");
   }
+  for (const auto& t : tensors)
+    if (&t != &tensors[3] && t.needed && t.address == at.o)
+      return invalid(std::string("o is the address of ") + t.name + ": O must not overlap Q, K or V");
   if (at.lse % 4 != 0)
     return invalid("lse is address " + std::to_string(at.lse) + ": must be a multiple of 4 bytes");
   return {};

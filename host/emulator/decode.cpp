@@ -371,6 +371,8 @@ class Decoder {
     auto it = op_table().find(ast.opcode);
     if (it == op_table().end())
       fail(ast.at, "the opcode " + ast.mnemonic() + " is not implemented");
+    if (module_.target == "sm_90" && (ast.opcode == "wgmma" || ast.opcode == "setmaxnreg"))
+      fail(ast.at, ast.opcode + " needs .target sm_90a");
     Instr in;
     in.text = ast.mnemonic();
     in.line = static_cast<std::uint32_t>(ast.at.line);

@@ -18,6 +18,7 @@ Machine::Machine(const GridInfo& g, const std::uint32_t (&cluster_id)[3],
   std::uint64_t linear = cluster_id[0] + 65536ull * (cluster_id[1] + 65536ull * cluster_id[2]);
   random.state = g.options.seed * 0x9e3779b97f4a7c15ull + linear;
   level = g.options.seed == 0 ? 0 : g.options.adversary_level;
+  next_tick_ = ticks_apart();
   std::uint32_t threads = d.block[0] * d.block[1] * d.block[2],
                 cluster = d.cluster[0] * d.cluster[1] * d.cluster[2];
   std::uint32_t shared_bytes = program.static_shared_bytes;
@@ -307,6 +308,14 @@ void Machine::run() {
 
 // What must happen although some warp can always run: late copies land at last, the host hears of
 // the run, and a kernel that spins for ever is ended.
+// A limit below the usual distance is looked at as often as it asks.
+std::uint64_t Machine::ticks_apart() const {
+  std::uint64_t apart = tick_steps;
+  for (std::uint64_t limit : {grid.options.instruction_limit, grid.options.idle_instruction_limit})
+    if (limit != 0) apart = std::min(apart, limit);
+  return apart;
+}
+
 void Machine::watch() {
   if (progress != last_progress_) last_progress_ = progress, progress_steps_ = steps;
   const std::uint64_t idle = steps - progress_steps_;
@@ -314,7 +323,7 @@ void Machine::watch() {
   // for lands once everybody has had a long time.
   if (idle > 4096 * warps.size() && !pending.empty()) land_one(level > 0);
   if (steps < next_tick_) return;
-  next_tick_ = steps + tick_steps;
+  next_tick_ = steps + ticks_apart();
   if (grid.tick && grid.tick(steps - ticked_)) throw Cancelled();
   ticked_ = steps;
   const EmulatorOptions& o = grid.options;

@@ -280,6 +280,7 @@ class Machine {
   std::size_t last_ = 0;
   int idle_rounds_ = 0;
   std::uint64_t idle_progress_ = 0;
+  std::uint64_t ticks_apart() const;
   std::uint64_t next_tick_ = tick_steps, ticked_ = 0;
   std::uint64_t last_progress_ = 0, progress_steps_ = 0;  // when `progress` last moved
   std::uint64_t async_order_ = 0;

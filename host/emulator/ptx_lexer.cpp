@@ -42,10 +42,11 @@ class Lexer {
     bool any = false;
     while (!at_end()) {
       char c = peek();
+      if (c == '\0') throw PtxError(file_, here(), "a zero byte: this is no PTX text");
       if (c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v') {
         step();
       } else if (c == '/' && peek(1) == '/') {
-        while (!at_end() && peek() != '\n') step();
+        while (!at_end() && peek() != '\n' && peek() != '\0') step();
       } else if (c == '/' && peek(1) == '*') {
         Position start = here();
         step(), step();

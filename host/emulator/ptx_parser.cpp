@@ -15,6 +15,11 @@ namespace {
 constexpr int max_depth =
     64;  // of scopes, braces and parentheses: bad text must not overflow the stack
 
+// PTX ISA, "Release History": sm_90 came with 7.8, sm_90a with 8.0.
+bool known_version(const std::string& v) {
+  return v == "7.8" || v == "9.0" || (v.size() == 3 && v[0] == '8' && v[1] == '.' && v[2] >= '0' && v[2] <= '8');
+}
+
 class Parser {
  public:
   Parser(const std::string& text, const std::string& file)
@@ -28,10 +33,15 @@ class Parser {
       const std::string word = peek().text;
       if (word == "version") {
         next();
+        const Token& at = peek();
         m.version = number_text();
+        if (!known_version(m.version)) fail_at(at, "a PTX version that this emulator knows, 7.8 to 9.0");
       } else if (word == "target") {
         next();
+        const Token& at = peek();
         m.target = name("a target such as sm_90a");
+        if (m.target != "sm_90" && m.target != "sm_90a") fail_at(at, "the target sm_90 or sm_90a");
+        if (m.target == "sm_90a" && m.version == "7.8") fail_at(at, "sm_90, for sm_90a needs .version 8.0");
         while (accept(",")) m.target += ", " + name("a target option");
       } else if (word == "address_size") {
         next();

@@ -38,7 +38,7 @@ int c99_plans_and_runs(flashptx_context* context) {
   EXPECT(strstr(flashptx_plan_describe(plan), "heads 8/2, seqlen 300 x 500") != NULL);
   EXPECT(flashptx_forward(plan, memory, memory + 16, memory + 32, memory + 48, NULL, NULL) ==
          FLASHPTX_OK);
-  EXPECT(flashptx_forward(plan, memory, memory, memory, memory, (float*)(memory + 4), NULL) ==
+  EXPECT(flashptx_forward(plan, memory, memory, memory, memory + 48, (float*)(memory + 4), NULL) ==
          FLASHPTX_OK);
   flashptx_plan_destroy(plan);
   flashptx_plan_destroy(NULL);
@@ -65,10 +65,13 @@ int c99_refusals(flashptx_context* context) {
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
   SAYS("mask is -1: must be 0 (full) or 1 (causal)");
   problem = usual();
+  problem.use_softmax_scale = 7;
+  EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
+  SAYS("use_softmax_scale is 7: must be 0 or 1");
   problem.use_softmax_scale = 1;
   problem.softmax_scale = -2.0f;
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
-  SAYS("softmax_scale is -2.000000: must be >= 0 and below 2.35e38");
+  SAYS("softmax_scale is -2.000000: must be >= 0 and at most 1e20");
   problem.softmax_scale =
       0.0f / (problem.softmax_scale + 2.0f); /* NaN is no default once a scale is given */
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
@@ -83,6 +86,9 @@ int c99_refusals(flashptx_context* context) {
   EXPECT(flashptx_forward(plan, memory, memory, memory, NULL, NULL, NULL) ==
          FLASHPTX_INVALID_ARGUMENT);
   SAYS("o is a null pointer");
+  EXPECT(flashptx_forward(plan, memory, memory + 16, memory + 32, memory, NULL, NULL) ==
+         FLASHPTX_INVALID_ARGUMENT);
+  SAYS("o is the address of q: O must not overlap Q, K or V");
   EXPECT(flashptx_forward(NULL, memory, memory, memory, memory, NULL, NULL) ==
          FLASHPTX_INVALID_ARGUMENT);
   flashptx_plan_destroy(plan);

@@ -81,6 +81,24 @@ case_is 'tune writes the table of the rules' sh -c '
   "$0" tune --from-rules --stages write --work "$1/tune" --table "$1/table.inc" && grep -q "attn_fwd_bf16_d128_causal__" "$1/table.inc"' \
   "$flashptx" "$scratch"
 case_is 'tune refuses a head dimension that no kernel has' says 2 'multiple of 16' "$flashptx" tune --dry-run --head-dim 100
+for wrong in 'run --seeds 0' 'run --adversary 7' 'run --repeats -1' 'run --check-rows -1' 'run --ordinal -1' 'run --heads-kv 0' \
+             'run --heads-kv -1' 'run --scale 1e38' 'fuzz --cases 0' 'fuzz --cases -1' 'fuzz --seconds 0' \
+             'golden --check --folder build/no-such-folder' 'emit --head-dim 7' 'emit --head-dim 264' 'emit --name --head-dim 256 --warpgroups 7'; do
+  case_is "refused: $wrong" exits 2 "$flashptx" $wrong
+done
+case_is 'a problem beyond the memory is refused with its size' \
+  says 2 'seqlen-q 9000000000000 is too large' "$flashptx" run --device emulator --seqlen 9000000000000
+case_is 'emit refuses options that a name already says' says 2 'beside a name' "$flashptx" emit "$name" --head-dim 64
+case_is 'emit pads a head dimension to the kernel that serves it' says 0 '_d80_' "$flashptx" emit --head-dim 72 --name
+case_is 'emit --softmax guarded' says 0 'guarded' "$flashptx" emit --softmax guarded --name
+case_is 'units cannot write into a missing folder' says 2 'cannot write' \
+  "$flashptx" units --device emulator --no-beside --csv "$scratch/no/such.csv" ex2
+case_is 'an instruction limit is kept' says 1 'limit is 5' "$flashptx" run --device emulator --seqlen 40 --head-dim 64 --emulator-limit 5
+case_is 'another target is refused with its place, under the name of the file' sh -c '
+  sed "s/^.target.*/.target sm_80/" "$1/k.ptx" > "$1/old.ptx"
+  "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/old.ptx" > "$1/out"; test $? -ne 0 && grep -q "REFUSED.*old.ptx:[0-9]*.*sm_80" "$1/out"' \
+  "$flashptx" "$scratch"
+
 if "$flashptx" probe --device cuda > /dev/null 2>&1; then
   case_is 'run agrees with float64 on the GPU' "$flashptx" run --device cuda --seqlen 1000 --heads 4 --heads-kv 2 --causal
   case_is 'bench gives a figure' "$flashptx" bench --seqlen 2048 --head-dim 128 --mask full

@@ -4,9 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <list>
+#include <new>
+#include <stdexcept>
 
 #include "tools/flashptx/commands.h"
 
@@ -123,6 +126,15 @@ int Command::run(int argc, char** argv) {
     return e.code;
   } catch (const CLI::ParseError& e) {
     return inner_->app->exit(e) == 0 ? exit_ok : exit_usage;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "flashptx: out of memory: the sizes asked for need more than this machine has\n";
+    return exit_usage;
+  } catch (const std::length_error&) {
+    std::cerr << "flashptx: out of memory: the sizes asked for are beyond any machine's\n";
+    return exit_usage;
+  } catch (const std::filesystem::filesystem_error& e) {
+    std::cerr << "flashptx: " << e.path1().string() << ": " << e.code().message() << "\n";
+    return exit_usage;
   } catch (const std::exception& e) {  // gen::Error and the like: one sentence that says where
     std::cerr << "flashptx: " << e.what() << "\n";
     return exit_usage;

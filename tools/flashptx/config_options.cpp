@@ -51,7 +51,7 @@ void add_config_options(Command& app, ConfigOptions& o) {
   const auto on_off = one_of({"on", "off"});
   app.add_option("name", o.name, "Kernel name; in its place the options below, unset ones as the host would choose");
   app.add_option("--dtype", o.dtype, "f16 or bf16")->capture_default_str();
-  app.add_option("--head-dim", o.head_dim, "Head dimension of Q and K, a multiple of 16")->capture_default_str();
+  app.add_option("--head-dim", o.head_dim, "Head dimension of Q and K, a multiple of 8: the kernel that serves it")->capture_default_str();
   app.add_option("--head-dim-v", o.head_dim_v, "Head dimension of V and O; default: that of Q");
   app.add_flag("--causal", o.causal, "Causal mask, aligned bottom right");
   app.add_option("--warpgroups", o.warpgroups, "Consumer warpgroups, 64 query rows each");
@@ -60,8 +60,9 @@ void add_config_options(Command& app, ConfigOptions& o) {
   app.add_option("--q-stages", o.q_stages, "Q buffers");
   app.add_option("--schedule", o.schedule, schedule_help);
   app.add_option("--ping-pong", o.ping_pong, "Token between warpgroups around their wgmma issue")->check(on_off);
-  app.add_option("--softmax", o.softmax, "plain, or lazy: rescale O only when the maximum grew enough")
-      ->check(one_of({"plain", "lazy"}));
+  app.add_option("--softmax", o.softmax, "plain; lazy: rescale O only when the maximum grew enough;\n"
+                 "guarded: no maximum after the first block, a tile that overflows runs anew")
+      ->check(one_of({"plain", "lazy", "guarded"}));
   app.add_option("--lazy-threshold", o.lazy_threshold_log2, "Growth of the maximum, in powers of two");
   app.add_option("--dynamic-tiles", o.dynamic_tiles, "Tiles drawn from a counter, heaviest first")->check(on_off);
   app.add_option("--o-own-buffer", o.o_own_buffer, "O staged in its own shared memory")->check(on_off);
@@ -73,13 +74,19 @@ KernelConfig config_from(const ConfigOptions& o) {
   if (!o.name.empty()) {
     std::string error;
     if (!KernelConfig::parse(o.name, &config, &error)) leave(exit_usage, o.name + ": " + error);
+    if (o.shapes_named_kernel())
+      leave(exit_usage, o.name + " says all of its kernel: beside a name only --schedule can be given, not " +
+                            "the options that make one");
     if (!o.schedule.empty()) config.plan.follow(schedule_or_leave(o.schedule));
     return config;
   }
   if (!reference::parse_data_type(o.dtype, &config.problem.dtype))
     leave(exit_usage, "--dtype " + o.dtype + ": wanted f16 or bf16");
-  config.problem.head_dim = o.head_dim;
-  config.problem.head_dim_v = o.head_dim_v != 0 ? o.head_dim_v : o.head_dim;
+  for (const int d : {o.head_dim, o.head_dim_v == 0 ? o.head_dim : o.head_dim_v})
+    if (d < 8 || d > 256 || d % 8 != 0)
+      leave(exit_usage, "head dimension " + std::to_string(d) + ": must be a multiple of 8 from 8 to 256");
+  config.problem.head_dim = compiled_head_dim(o.head_dim);
+  config.problem.head_dim_v = compiled_head_dim(o.head_dim_v != 0 ? o.head_dim_v : o.head_dim);
   config.problem.mask = o.causal ? Mask::causal : Mask::full;
   config.plan = default_plan(config.problem);
   Plan& plan = config.plan;
@@ -89,7 +96,7 @@ KernelConfig config_from(const ConfigOptions& o) {
   set_number(o.q_stages, &plan.q_stages);
   set_number(o.lazy_threshold_log2, &plan.lazy_threshold_log2);
   if (!o.schedule.empty()) plan.follow(schedule_or_leave(o.schedule));
-  if (!o.softmax.empty()) plan.softmax = o.softmax == "lazy" ? Softmax::lazy : Softmax::plain;
+  if (!o.softmax.empty()) plan.softmax = o.softmax == "lazy" ? Softmax::lazy : o.softmax == "guarded" ? Softmax::guarded : Softmax::plain;
   set_switch(o.ping_pong, &plan.ping_pong);
   set_switch(o.dynamic_tiles, &plan.dynamic_tiles);
   set_switch(o.o_own_buffer, &plan.o_own_buffer);

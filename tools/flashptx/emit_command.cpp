@@ -35,8 +35,9 @@ std::string produce(const EmitOptions& o) {
     return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
   }
   const KernelConfig config = config_from(o.config);
+  const EmittedKernel kernel = emit(config);  // refuses what no kernel can have, for a name too
   if (o.name_only) return config.name() + "\n";
-  return o.json ? kernel_json(config) : emit(config).text;
+  return o.json ? kernel_json(config) : kernel.text;
 }
 
 void run_emit(const EmitOptions& o) {

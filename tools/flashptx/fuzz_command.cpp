@@ -110,8 +110,8 @@ void add_fuzz(Command& app) {
   o.device.device = "emulator";
   Command* c = app.add_subcommand("fuzz", "Random problems and emulator orders against float64");
   add_device_options(*c, o.device);
-  c->add_option("--seconds", o.seconds, "How long")->capture_default_str();
-  c->add_option("--cases", o.cases, "How many, in place of --seconds");
+  c->add_option("--seconds", o.seconds, "How long")->capture_default_str()->check(range(0.001, 1e7));
+  c->add_option("--cases", o.cases, "How many, in place of --seconds")->check(range(1, 1e12));
   c->add_option("--seed", o.seed, "Of the whole run")->capture_default_str();
   c->callback([options] { run_fuzz(*options); });
 }

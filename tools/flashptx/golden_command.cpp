@@ -50,7 +50,9 @@ std::vector<std::string> leftovers(const std::string& folder, const std::set<std
 }
 
 void run_golden(const GoldenOptions& o) {
-  std::filesystem::create_directories(o.folder);
+  if (!o.check) std::filesystem::create_directories(o.folder);
+  else if (std::error_code ignored; !std::filesystem::is_directory(o.folder, ignored))
+    leave(exit_usage, "--folder " + o.folder + ": no such folder");
   std::set<std::string> wanted;
   int changed = 0, matched = 0;
   for (const auto& [file, text] : catalog_files()) {

@@ -1,9 +1,14 @@
 // Options -> problem, layout, inputs, device. The host checks the problem itself. Next: host/problem.h.
 #include "tools/flashptx/problem_options.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
@@ -15,7 +20,8 @@ void add_problem_options(Command& app, ProblemOptions& o) {
   app.add_option("--dtype", o.dtype, "f16 (fp16) or bf16")->capture_default_str();
   app.add_option("--batch", o.batch)->capture_default_str();
   app.add_option("--heads", o.heads, "Query heads")->capture_default_str();
-  app.add_option("--heads-kv", o.heads_kv, "Key heads, a divisor of --heads; default: --heads");
+  app.add_option("--heads-kv", o.heads_kv, "Key heads, a divisor of --heads; default: --heads")
+      ->check(range(1, 2147483647));
   app.add_option("--seqlen-q,--seqlen", o.seqlen_q, "Queries")->capture_default_str();
   app.add_option("--seqlen-k", o.seqlen_k, "Keys; default: as many as queries");
   app.add_option("--head-dim", o.head_dim, "Of Q and K, a multiple of 8 up to 256")->capture_default_str();
@@ -35,8 +41,29 @@ void add_device_options(Command& app, ProblemOptions& o) {
   app.add_option("--device", o.device, "auto (a GPU, else the emulator), cuda or emulator")
       ->check(one_of({"auto", "cuda", "emulator"}))
       ->capture_default_str();
-  app.add_option("--ordinal", o.ordinal, "Which CUDA device")->capture_default_str();
+  app.add_option("--ordinal", o.ordinal, "Which CUDA device")->capture_default_str()->check(range(0, 1024));
 }
+
+namespace {
+
+// The float64 reference keeps Q, K, V, O as they are and O and LSE as float and double: refused here in words,
+// before an allocation fails. The largest argument is named.
+void check_size(const reference::Problem& p) {
+  const double b = static_cast<double>(p.batch), rows_q = b * p.heads_q * p.seqlen_q, rows_k = b * p.heads_kv * p.seqlen_k;
+  const double bytes = 2 * (rows_q * (p.head_dim + p.head_dim_v) + rows_k * (p.head_dim + p.head_dim_v)) + 4 * rows_q;
+  const double have = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  if (bytes <= have) return;
+  const std::pair<const char*, std::int64_t> arguments[] = {{"--batch", p.batch}, {"--heads", p.heads_q},
+      {"--seqlen-q", p.seqlen_q}, {"--seqlen-k", p.seqlen_k}, {"--head-dim", p.head_dim}};
+  const auto* largest = std::max_element(std::begin(arguments), std::end(arguments),
+                                         [](const auto& a, const auto& b) { return a.second < b.second; });
+  char text[160];
+  std::snprintf(text, sizeof text, "%s %lld is too large: Q, K, V and O would take %.3g GB, this machine has %.3g GB",
+                largest->first, static_cast<long long>(largest->second), bytes * 1e-9, have * 1e-9);
+  leave(exit_usage, text);
+}
+
+}  // namespace
 
 reference::Problem problem_from(const ProblemOptions& o) {
   reference::Problem p;
@@ -46,8 +73,8 @@ reference::Problem problem_from(const ProblemOptions& o) {
   p.head_dim = o.head_dim, p.head_dim_v = o.head_dim_v > 0 ? o.head_dim_v : o.head_dim;
   p.mask = o.causal ? Mask::causal : Mask::full;
   const bool scaled = o.scale != unset_scale;
-  if (scaled && !(o.scale >= 0 && o.scale <= 1e30))
-    leave(exit_usage, "--scale " + std::to_string(o.scale) + " must be in [0, 1e30]");
+  if (scaled && !(o.scale >= 0 && o.scale <= 1e20))
+    leave(exit_usage, "--scale " + std::to_string(o.scale) + " must be in [0, 1e20]");
   p.scale = scaled ? static_cast<float>(o.scale) : 1 / std::sqrt(static_cast<float>(o.head_dim));
   // What the reference itself could not survive; everything else is the host's to refuse.
   if (p.batch < 0 || p.seqlen_q < 0 || p.heads_q < 1 || p.head_dim < 1)
@@ -55,6 +82,7 @@ reference::Problem problem_from(const ProblemOptions& o) {
   if (p.heads_q % p.heads_kv != 0)
     leave(exit_usage, "--heads " + std::to_string(p.heads_q) + " is not a multiple of --heads-kv " +
                           std::to_string(p.heads_kv));
+  check_size(p);
   if (o.layout == "qkv" && (p.seqlen_q != p.seqlen_k || p.head_dim != p.head_dim_v))
     leave(exit_usage, "--layout qkv is one buffer: --seqlen-k and --head-dim-v must equal those of Q");
   return p;

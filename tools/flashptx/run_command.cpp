@@ -86,7 +86,9 @@ void print_text(const Case& c, const Verdict& v) {
     else
       std::printf("time           not reported: %s\n", refused.c_str());
   }
-  const char* what = interrupted() ? "INTERRUPTED: " : "MISMATCH: ";
+  // Only a result that was computed can mismatch.
+  const char* what = interrupted() ? "INTERRUPTED: " : v.outcome.status.ok() ? "MISMATCH: "
+                     : v.outcome.status.code == StatusCode::launch_failed ? "FAULT: " : "REFUSED: ";
   std::printf("%s\n", v.complaint.empty() ? "ok: agrees with float64" : (what + v.complaint).c_str());
 }
 
@@ -105,6 +107,11 @@ Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, con
     Attention attention(*device);
     v.outcome = run_case(*device, attention, c, choice, repeats);
     v.complaint = v.outcome.complaint();
+    // The emulator names a text after its entry; the file is the user's.
+    if (const std::string own = v.outcome.kernel.empty() ? choice.kernel + ".ptx" : v.outcome.kernel + ".ptx";
+        !o.ptx_file.empty())
+      for (std::size_t at = v.complaint.find(own); at != std::string::npos; at = v.complaint.find(own, at + 1))
+        v.complaint.replace(at, own.size(), o.ptx_file), at += o.ptx_file.size();
     if (o.stats) v.stats = emulator_stats(*device);
     if (i == 0) first_o = v.outcome.o_bytes, first_lse = v.outcome.lse_bytes;
     else if (v.complaint.empty() && (v.outcome.o_bytes != first_o || v.outcome.lse_bytes != first_lse))
@@ -171,11 +178,13 @@ void add_run(Command& app) {
       ->check(existing_file());
   c->add_flag("--no-lse,!--lse", o.no_lse, "Do not ask for LSE (--lse, the default, does)");
   c->add_option("--seeds", o.seeds, "Emulator: number of legal orders to run; all must give the same bits")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(range(1, 1000000));
   c->add_option("--emulator-seed", o.emulator_seed, "Emulator: first order; 0 is the friendly one")
       ->capture_default_str();
   c->add_option("--adversary", o.adversary_level, "Emulator: 1 late completions, 2 any legal order")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(range(0, 2));
   c->add_option("--emulator-multiprocessors", o.emulator_multiprocessors,
                 "Emulator: multiprocessors that it claims, 0: 132; few make persistent kernels walk many tiles")
       ->check(range(0, 100000));
@@ -183,8 +192,11 @@ void add_run(Command& app) {
                 "Emulator: warp instructions of a cluster, and of a cluster in which nothing moves, before it is\n"
                 "taken to loop for ever; 0: 1e10 and 1e8");
   c->add_flag("--stats", o.stats, "Emulator: instructions by role and loop, a trip's worth, bank conflicts");
-  c->add_option("--repeats", o.repeats, "GPU: timed launches")->capture_default_str();
-  c->add_option("--check-rows", o.check_rows, "Query rows of each head to compare; 0: as many as take some seconds");
+  c->add_option("--repeats", o.repeats, "GPU: timed launches; 0: none")
+      ->capture_default_str()
+      ->check(range(0, 100000));
+  c->add_option("--check-rows", o.check_rows, "Query rows of each head to compare; 0: as many as take some seconds")
+      ->check(range(0, 2147483647));
   c->add_flag("--json", o.json, "The verdict as JSON");
   c->footer("What the emulator does not model:\n" + emulator_limits());
   c->callback([options] { run_run(*options); });
