@@ -59,6 +59,16 @@ TEST_SUITE("emulator/parser") {
     s = emulator_reprint(".entry k() { ld.u32 %r, [%a+; }", "x.ptx", &out);
     CHECK(mentions(s, "x.ptx:1:29"));
   }
+  TEST_CASE("refuses targets and versions that it does not know, and zero bytes, with their place") {
+    std::string out;
+    auto said = [&](const std::string& text) { return emulator_reprint(text, "x.ptx", &out).message; };
+    CHECK(said(".version 8.0\n.target sm_80\n") == "x.ptx:2:9: expected the target sm_90 or sm_90a, got sm_80");
+    CHECK(said(".version 7.0\n").rfind("x.ptx:1:10: expected a PTX version", 0) == 0);
+    CHECK(said(".version 7.8\n.target sm_90a\n").rfind("x.ptx:2:9: expected sm_90, for sm_90a", 0) == 0);
+    CHECK(said(std::string(".version 8.0\n  \0", 16)) == "x.ptx:2:3: a zero byte: this is no PTX text");
+    CHECK(said(std::string("// note\0 more", 13)).rfind("x.ptx:1:8: a zero byte", 0) == 0);
+    CHECK(said(".version 7.8\n.target sm_90\n") == "");
+  }
   TEST_CASE("what is not implemented is refused by name") {
     refuses("frob.u32 %r1, %r2;", "the opcode frob.u32 is not implemented");
     refuses("add.frob.u32 %r1, %r2, %r3;", "the qualifier .frob is not implemented");
