@@ -83,7 +83,7 @@ case_is 'tune writes the table of the rules' sh -c '
 case_is 'tune refuses a head dimension that no kernel has' says 2 'multiple of 16' "$flashptx" tune --dry-run --head-dim 100
 for wrong in 'run --seeds 0' 'run --adversary 7' 'run --repeats -1' 'run --check-rows -1' 'run --ordinal -1' 'run --heads-kv 0' \
              'run --heads-kv -1' 'run --scale 1e38' 'fuzz --cases 0' 'fuzz --cases -1' 'fuzz --seconds 0' \
-             'golden --check --folder build/no-such-folder' 'emit --head-dim 7' 'emit --head-dim 264' 'emit --name --head-dim 256 --warpgroups 7'; do
+             'golden --check --folder build/no-such-folder' 'emit --head-dim 7' 'emit --head-dim 264' 'emit probe --causal' 'ladder --device emulator --seqlen 1000 --tokens 500' 'emit --name --head-dim 256 --warpgroups 7'; do
   case_is "refused: $wrong" exits 2 "$flashptx" $wrong
 done
 case_is 'a problem beyond the memory is refused with its size' \

@@ -20,17 +20,29 @@ struct EmitOptions {
   bool json = false, name_only = false;
 };
 
+// Of kernels that have no config: their name says all.
+void refuse_options(const EmitOptions& o) {
+  if (o.config.shapes_named_kernel() || !o.config.schedule.empty())
+    leave(exit_usage, o.config.name + " says all of its kernel: no other option can be given beside it");
+}
+
 std::string produce(const EmitOptions& o) {
   if (PrepareConfig prepare; PrepareConfig::parse(o.config.name, &prepare, nullptr)) {
+    refuse_options(o);
+    if (o.name_only) return o.config.name + "\n";
     const EmittedKernel kernel = emit_prepare(prepare);
     return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
   }
   const auto auxiliary = auxiliary_kernels();
   if (std::find(auxiliary.begin(), auxiliary.end(), o.config.name) != auxiliary.end()) {
+    refuse_options(o);
+    if (o.name_only) return o.config.name + "\n";
     const EmittedKernel kernel = emit_auxiliary(o.config.name);
     return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
   }
   if (LadderConfig rung; LadderConfig::parse(o.config.name, &rung)) {
+    refuse_options(o);
+    if (o.name_only) return o.config.name + "\n";
     const EmittedKernel kernel = emit_ladder(rung);
     return o.json ? auxiliary_json(o.config.name, kernel) : kernel.text;
   }

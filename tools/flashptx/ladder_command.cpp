@@ -32,6 +32,10 @@ LadderShape shape_of(const LadderOptions& o) {
   if (!reference::parse_data_type(o.dtype, &s.dtype) || (s.dtype != DataType::bf16 && s.dtype != DataType::f16))
     leave(exit_usage, "--dtype: bf16 or f16");
   if (o.head_dim != 64 && o.head_dim != 128) leave(exit_usage, "--head-dim: 64 or 128");
+  if (o.tokens % o.seqlen != 0)
+    leave(exit_usage, "--tokens " + std::to_string(o.tokens) + " is not a multiple of --seqlen " + std::to_string(o.seqlen));
+  if (o.hidden % o.head_dim != 0)
+    leave(exit_usage, "--hidden " + std::to_string(o.hidden) + " is not a multiple of --head-dim " + std::to_string(o.head_dim));
   s.head_dim = o.head_dim, s.mask = o.causal ? Mask::causal : Mask::full;
   s.batch = std::max(1, o.tokens / o.seqlen), s.seqlen = o.seqlen, s.heads = o.hidden / o.head_dim;
   return s;
@@ -159,7 +163,7 @@ void run_ladder(const LadderOptions& o) {
   if (const Status s = open_device(request, &device, &note); !s.ok()) leave(exit_no_device, s.message);
   if (!note.empty()) std::cerr << note << "\n";
   const bool timed = !device->info().is_emulator;
-  std::cout << describe(device->info()) << "\n" << (timed ? "" : "not timed: timing needs a GPU\n");
+  std::cout << describe(device->info()) << "\n" << (timed ? "" : "not timed: timing needs a GPU; each rung is checked on batch 1, seqlen 200, 2 heads\n");
   for (LadderRow& r : rows) check(*device, &r);
   if (timed) measure_all(*device, o.repeats, &rows);
   bool right = true;

@@ -114,6 +114,8 @@ void add_units(Command& app) {
   c->callback([o] {
     try {
       if (!run_units(*o)) leave(exit_mismatch, "a unit did not give the right result");
+    } catch (const std::filesystem::filesystem_error&) {
+      throw;  // worded where everything ends
     } catch (const std::exception& e) {
       leave(exit_usage, e.what());
     }
