@@ -33,13 +33,17 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>_d<d>[v<dv>]_<mask>__q<tile_q>_kv<tile_kv>_s<stages>[_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace]
+// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
-  std::string s = std::string("attn_fwd_") + to_string(problem.dtype) + "_d" + n(problem.head_dim);
+  std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
+  if (problem.eight_bit() && problem.dtype_o != DataType::bf16) s += std::string("_o") + to_string(problem.dtype_o);
+  s += "_d" + n(problem.head_dim);
   if (problem.head_dim_v != problem.head_dim) s += "v" + n(problem.head_dim_v);
-  s += std::string("_") + to_string(problem.mask) + "__q" + n(tile_q()) + "_kv" + n(plan.tile_kv) + "_s" +
+  s += std::string("_") + to_string(problem.mask) + (problem.v_transposed ? "_vt" : "") +
+       (problem.block_scales ? "_bs" : "") + "__q" + n(tile_q()) + "_kv" + n(plan.tile_kv) + "_s" +
        n(plan.kv_stages);
+  if (plan.v_stages) s += "_vs" + n(plan.v_stages);
   if (plan.q_stages != 1) s += "_qs" + n(plan.q_stages);
   s += "__" + plan.schedule;
   if (plan.ping_pong) s += "_pp";
@@ -106,11 +110,14 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   for (DataType t : {DataType::f16, DataType::bf16, DataType::e4m3, DataType::e5m2})
     if (dtype == to_string(t)) c.problem.dtype = t, known = true;
   if (!known) r.fail("a dtype (f16, bf16, e4m3, e5m2)");
+  if (r.take("_of16")) c.problem.dtype_o = DataType::f16;
   r.expect("_d");
   c.problem.head_dim = c.problem.head_dim_v = r.number("head_dim");
   if (r.take("v")) c.problem.head_dim_v = r.number("head_dim_v");
   if (r.take("_causal")) c.problem.mask = Mask::causal;
   else r.expect("_full");
+  c.problem.v_transposed = r.take("_vt");
+  c.problem.block_scales = r.take("_bs");
   r.expect("__q");
   int rows = r.number("tile_q");
   if (rows % 64) r.fail("a tile_q that is a multiple of 64");
@@ -119,6 +126,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.tile_kv = r.number("tile_kv");
   r.expect("_s");
   c.plan.kv_stages = r.number("stages");
+  if (r.take("_vs")) c.plan.v_stages = r.number("v stages");
   if (r.take("_qs")) c.plan.q_stages = r.number("q stages");
   r.expect("__");
   c.plan.schedule = r.word();

@@ -31,10 +31,16 @@ const char* to_string(Softmax s);
 
 // What is asked.
 struct ProblemClass {
-  DataType dtype = DataType::bf16;   // of Q, K, V; O has the same (bf16 for FP8 input)
+  DataType dtype = DataType::bf16;   // of Q, K, V; O has the same, or dtype_o for 8-bit input
   int head_dim = 128;                // of Q and K as compiled: a multiple of 16, 16..256; smaller data is zero filled
   int head_dim_v = 128;              // of V and O
   Mask mask = Mask::full;
+  DataType dtype_o = DataType::bf16; // of O where Q, K, V are e4m3 or e5m2: bf16 or f16
+  bool v_transposed = false;         // 8 bit: V is given as (batch, heads_kv, head_dim_v, keys), gen/tile/key_order.h
+  bool block_scales = false;         // 8 bit: scales by blocks of rows, not only by head (see attention_forward.cpp)
+
+  bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
+  DataType output() const { return eight_bit() ? dtype_o : dtype; }
 };
 
 // What was decided.
@@ -42,6 +48,7 @@ struct Plan {
   int warpgroups = 2;                // consumer warpgroups, 64 query rows each
   int tile_kv = 128;                 // keys per block
   int kv_stages = 2;                 // ring slots of K and of V
+  int v_stages = 0;                  // of V (8 bit: of V^T) if they differ; 0: kv_stages
   int q_stages = 1;                  // Q buffers
   std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules, or of own_schedule
   std::optional<Schedule> own_schedule;  // a table from outside (gen/schedule/text.h); the kernel's name has only its name
@@ -54,6 +61,8 @@ struct Plan {
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
   bool symmetric = false;            // no producer warp: every warpgroup computes, thread 0 loads as well
   bool trace = false;                // every step leaves a mark with the clock (gen/trace_events.h)
+
+  int v_ring() const { return v_stages ? v_stages : kv_stages; }
 
   void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off
   const Schedule* table() const;     // null: no such schedule

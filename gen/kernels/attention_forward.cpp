@@ -1,4 +1,4 @@
-// Forward attention, warp specialised (FlashAttention-3 paper, algorithm 1 and 2), for f16 and bf16.
+// Forward attention, warp specialised (FlashAttention-3 paper, algorithm 1 and 2), for f16, bf16, e4m3 and e5m2.
 //
 // Reads top to bottom: entry and barriers, the producer warp, then the consumer warpgroups, whose trips are
 // emitted step by step in the order of the schedule table. What a step emits is in gen/tile/.
@@ -26,7 +26,7 @@ void emit_barrier_init(ForwardContext& f) {
   k.mov_b32(thread, special("tid.x"));
   k.setp("eq", "u32", first, thread, 0);
   k.if_(first, [&] {
-    int warps = 4 * f.warpgroups();
+    int warps = 4 * f.warpgroups(), v_writers = f.transposes() ? kTransposers : 1;
     for (int i = 0; i < plan.q_stages * f.warpgroups(); ++i) {
       k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 4).note("the warpgroup's four warps");
@@ -34,8 +34,17 @@ void emit_barrier_init(ForwardContext& f) {
     for (int i = 0; i < plan.kv_stages; ++i) {
       k.mbarrier_init(address(f.base, m.k_full + 8 * i), 1).note("the producer's expect_tx; TMA completes it");
       k.mbarrier_init(address(f.base, m.k_empty + 8 * i), warps).note("one arrival a consumer warp");
-      k.mbarrier_init(address(f.base, m.v_full + 8 * i), 1);
+      if (i >= plan.v_ring()) continue;
+      k.mbarrier_init(address(f.base, m.v_full + 8 * i), v_writers);
       k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
+    }
+    for (int i = plan.kv_stages; i < plan.v_ring(); ++i) {
+      k.mbarrier_init(address(f.base, m.v_full + 8 * i), v_writers);
+      k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
+    }
+    for (int i = 0; i < m.raw_stages; ++i) {
+      k.mbarrier_init(address(f.base, m.raw_full + 8 * i), 1).note("V as it lies in memory");
+      k.mbarrier_init(address(f.base, m.raw_empty + 8 * i), kTransposers).note("one arrival a transposing warp");
     }
     if (f.guarded()) k.st_shared_u32(address(f.base, m.redo_mask), 0);
     for (int i = 0; i < 2 && !plan.symmetric; ++i) {
@@ -47,9 +56,18 @@ void emit_barrier_init(ForwardContext& f) {
   k.bar_sync_all(0);
 }
 
+// lazy: the threshold in units of S.
+void emit_lazy_slack(ForwardContext& f) {
+  const Plan& plan = f.config.plan;
+  if (plan.softmax != Softmax::lazy) return;
+  Kernel& k = f.k;
+  k.rcp_approx_ftz_f32(f.max_slack, f.scale_log2);
+  k.mul_f32(f.max_slack, f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
+  k.min_f32(f.max_slack, f.max_slack, f32_imm(3.402823466e38f)).note("threshold in units of S");
+}
+
 void emit_consumer_setup(ForwardContext& f) {
   Kernel& k = f.k;
-  const Plan& plan = f.config.plan;
   f.lane = k.b32("lane");
   f.warp_row = k.b32("warp_row");
   f.quad_col = k.b32("quad_col");
@@ -71,18 +89,20 @@ void emit_consumer_setup(ForwardContext& f) {
   f.block = k.b32("block");
   f.s_acc = k.f32("s_acc", f.n() / 2);
   f.o_acc = k.f32("o_acc", f.dv() / 2);
-  f.p = k.b32("p", f.n() / 4);
+  f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
-  f.row_sum = k.f32("row_sum", 4);
+  f.row_sum = k.f32("row_sum", 2 * f.sums_per_row());
   f.alpha = k.f32("alpha", 2);
   f.scale_log2 = k.f32("scale_log2");
+  if (f.eight_bit()) f.v_scale = k.f32("v_scale");
+  if (f.checks_block_sums()) f.p_offset = k.f32("p_offset", 2);
   f.max_slack = k.f32("max_slack");
   f.grew = k.pred("grew");
   f.huge = k.pred("huge");
   f.o_keep = k.pred("o_keep");
   f.col_limit = k.b32("col_limit", 2);
-  k.ld_param_f32(f.scale_log2, "softmax_scale_log2");
+  if (!f.eight_bit()) k.ld_param_f32(f.scale_log2, "softmax_scale_log2");
   f.slot_count = f.q_count;
   if (f.guarded()) {
     f.slot_count = k.b32("slot_count");
@@ -93,10 +113,8 @@ void emit_consumer_setup(ForwardContext& f) {
   }
   if (f.guarded()) {
     k.mov_f32(f.max_slack, f32_imm(0.0f)).note("where the maximum is taken it is the running one");
-  } else if (plan.softmax == Softmax::lazy) {
-    k.rcp_approx_ftz_f32(f.max_slack, f.scale_log2);
-    k.mul_f32(f.max_slack, f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
-    k.min_f32(f.max_slack, f.max_slack, f32_imm(3.402823466e38f)).note("threshold in units of S");
+  } else if (!f.eight_bit()) {
+    emit_lazy_slack(f);
   }
   k.mov_b32(f.lane, special("tid.x"));
   k.shr_u32(f.warp_row, f.lane, 1);
@@ -196,6 +214,10 @@ void emit_skip_blocks(ForwardContext& f) {
         Reg bar = ring_barrier(f, "kv_bar", slot.stage, 0);
         k.wait("k_full", address(bar, f.smem.k_full), slot.phase);
         k.mbarrier_arrive(address(bar, f.smem.k_empty)).when(f.is_lane0);
+        if (f.config.plan.v_ring() != f.config.plan.kv_stages) {
+          slot = ring_slot(k, "v", f.kv_count, f.config.plan.v_ring());
+          bar = ring_barrier(f, "v_bar", slot.stage, 0);
+        }
         k.wait("v_full", address(bar, f.smem.v_full), slot.phase);
         k.mbarrier_arrive(address(bar, f.smem.v_empty)).when(f.is_lane0);
       });
@@ -256,7 +278,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
       emit_rescale_o(f);
       break;
     case Do::pack_p:
-      k.section("P to " + f.type());
+      k.section(f.eight_bit() ? "P to e4m3" : "P to " + f.type());
       trace_mark(f, TraceEvent::pack_p);
       emit_pack_p(f);
       break;
@@ -328,6 +350,7 @@ void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
       k.setp("ne", "u32", f.safe, bit, 0);
       k.and_b32(f.q_row0, f.q_row0, hex(~std::uint32_t{kSafe})).when(exists);
     });
+  if (f.eight_bit()) emit_lazy_slack(f);
   emit_tile_blocks(f);
   emit_warpgroup_range(f);
 }
@@ -485,7 +508,9 @@ void emit_no_keys(ForwardContext& f, const ConsumerState& st) {
   Kernel& k = f.k;
   k.comment("no key is visible: O = 0, LSE = -inf");
   for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
-  for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
+  for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
+  if (f.checks_block_sums())
+    for (int r = 0; r < 2; ++r) k.mov_f32(f.p_offset[r], f32_imm(0.0f));
   for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   emit_tile_end(f, false, st);
@@ -546,7 +571,9 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
 void emit_params(Kernel& k, const KernelConfig& c) {
   k.param_tensor_map("q_map", "(batch, heads_q, seqlen_q, head_dim)");
   k.param_tensor_map("k_map", "(batch, heads_kv, seqlen_k, head_dim)");
-  k.param_tensor_map("v_map", "(batch, heads_kv, seqlen_k, head_dim_v)");
+  k.param_tensor_map("v_map", c.problem.v_transposed ? "V^T (batch, heads_kv, head_dim_v, keys), keys in the order of "
+                                                        "gen/tile/key_order.h"
+                                                      : "(batch, heads_kv, seqlen_k, head_dim_v)");
   k.param_tensor_map("o_map", "(batch, heads_q, seqlen_q, head_dim_v)");
   k.param("lse", "u64", "fp32 (batch, heads_q, seqlen_q), natural log; 0: none");
   if (c.plan.dynamic_tiles) k.param("tile_counter", "u64", "two u32, zero before launch, zero after");
@@ -557,6 +584,14 @@ void emit_params(Kernel& k, const KernelConfig& c) {
   k.param("batch", "u32");
   if (c.problem.mask == Mask::causal) k.param("head_group", "u32", "heads scheduled together (K, V in L2)");
   k.param("softmax_scale_log2", "f32", "softmax_scale * log2(e), > 0");
+  if (c.problem.eight_bit()) {
+    for (const char* which : {"q_scale", "k_scale", "v_scale"}) {
+      k.param(which, "u64", "fp32 scales; 0: 1");
+      k.param(std::string(which) + "_batch", "u32", "stride in elements, 0: all batches share");
+      k.param(std::string(which) + "_head", "u32", "stride in elements, 0: all heads share");
+    }
+    k.param("q_scale_group", "u32", "query heads that share a scale, >= 1");
+  }
   if (c.plan.trace) {
     k.param("trace", "u64", "marks, gen/trace_events.h; 0: none");
     k.param("trace_capacity", "u32", "marks of one writer");
@@ -570,13 +605,20 @@ ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* d
   ParamFact p;
   p.name = name;
   p.kind = ParamKind::tensor_map;
-  p.element = to_string(c.problem.dtype);
+  p.element = to_string(written ? c.problem.output() : c.problem.dtype);
   p.dims = {dim, rows, heads, "batch"};
-  p.box = {64, box_rows, 1, 1};
+  p.box = {c.problem.eight_bit() && !written ? 128 : 64, box_rows, 1, 1};
   p.swizzle_bytes = 128;
   p.written = written;
   p.meaning = "strided view (batch, " + std::string(heads) + ", " + rows + ", " + dim +
               "), innermost stride 1, others multiples of 16 bytes";
+  return p;
+}
+
+ParamFact transposed_v_fact(const KernelConfig& c) {
+  ParamFact p = map_fact(c, "v_map", "keys_padded", "head_dim_v", "heads_kv", c.problem.head_dim_v, false);
+  p.meaning = "V^T (batch, heads_kv, head_dim_v, keys_padded), keys innermost in the order of gen/tile/key_order.h, "
+              "keys_padded = seqlen_k rounded up to 128, zeros past seqlen_k";
   return p;
 }
 
@@ -590,7 +632,8 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   facts.params = {
       map_fact(c, "q_map", "head_dim", "seqlen_q", "heads_q", 64, false),
       map_fact(c, "k_map", "head_dim", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
-      map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
+      c.problem.v_transposed ? transposed_v_fact(c)
+                             : map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
       map_fact(c, "o_map", "head_dim_v", "seqlen_q", "heads_q", 16, true)};
   auto add = [&](const char* name, ParamKind kind, const char* meaning, bool written = false) {
     ParamFact p;
@@ -613,6 +656,14 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   if (c.problem.mask == Mask::causal)
     add("head_group", ParamKind::u32, "(batch, head) pairs whose tiles are scheduled together, >= 1");
   add("softmax_scale_log2", ParamKind::f32, "softmax_scale * log2(e); greater than 0");
+  if (c.problem.eight_bit()) {
+    for (const char* which : {"q_scale", "k_scale", "v_scale"}) {
+      add(which, ParamKind::pointer, "fp32 scales by (batch, head): the tensor is its 8-bit values times its scale; 0 = 1");
+      add((std::string(which) + "_batch").c_str(), ParamKind::u32, "stride of the scales over batches, elements");
+      add((std::string(which) + "_head").c_str(), ParamKind::u32, "stride of the scales over heads, elements");
+    }
+    add("q_scale_group", ParamKind::u32, "query heads that share a scale, at least 1");
+  }
   if (c.plan.trace) {
     add("trace", ParamKind::pointer, "marks of CTA 0 and 1: for each role 32 bytes and 8 * trace_capacity, zeroed before "
         "the launch (gen/trace_events.h); 0 = none", true);
@@ -637,7 +688,9 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line("Written by: flashptx emit " + facts.entry +
        (c.plan.own_schedule ? " --schedule FILE (the table below)" : ""));
   line("Exact attention O = softmax(softmax_scale * Q K^T) V on a Hopper GPU (sm_90a), " +
-       std::string(to_string(c.problem.dtype)) + " in and out, fp32 inside.");
+       std::string(to_string(c.problem.dtype)) +
+       (c.problem.eight_bit() ? std::string(" in, ") + to_string(c.problem.output()) + " out, fp32 inside; P in e4m3."
+                              : std::string(" in and out, fp32 inside.")));
   line("");
   line("Launch: grid " + facts.grid + ", block " + num(facts.block_threads) + ", dynamic shared memory " +
        num(facts.shared_bytes) + " bytes");
@@ -648,7 +701,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
     if (p.kind == ParamKind::tensor_map) {
       what += p.element + " {";
       for (std::size_t i = 0; i < p.dims.size(); ++i) what += (i ? ", " : "") + p.dims[i];
-      what += "} innermost first, box {64, " + num(p.box[1]) + ", 1, 1}";
+      what += "} innermost first, box {" + num(p.box[0]) + ", " + num(p.box[1]) + ", 1, 1}";
     } else {
       what += p.meaning;
     }
@@ -664,7 +717,10 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line("  Q " + num(m.q) + ": " + num(c.plan.q_stages) + " stages x " + num(c.plan.warpgroups) + " slices x " +
        num(m.q_slice_bytes) + (c.plan.o_own_buffer ? "" : "; O is staged on the tile's own slice"));
   line("  K " + num(m.k) + ": " + num(c.plan.kv_stages) + " stages x " + num(m.k_stage_bytes) + ";  V " + num(m.v) +
-       ": " + num(c.plan.kv_stages) + " stages x " + num(m.v_stage_bytes));
+       ": " + num(c.plan.v_ring()) + " stages x " + num(m.v_stage_bytes));
+  if (m.raw_stages)
+    line("  V before its transposition " + num(m.raw) + ": " + num(m.raw_stages) + " stages x " + num(m.raw_stage_bytes) +
+         " (warps 1 to 3 of warpgroup 0 transpose)");
   if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.o_slabs * m.slab_bytes_q));
   line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
@@ -707,8 +763,16 @@ std::string check_forward(const KernelConfig& c) {
   auto at = [&](const char* field, long value, const std::string& rule) {
     return std::string(field) + " " + std::to_string(value) + " " + rule;
   };
-  if (p.dtype != DataType::f16 && p.dtype != DataType::bf16)
-    return std::string("dtype ") + to_string(p.dtype) + " has no forward kernel; f16 or bf16";
+  if (p.dtype != DataType::f16 && p.dtype != DataType::bf16 && !p.eight_bit())
+    return std::string("dtype ") + to_string(p.dtype) + " has no forward kernel; f16, bf16, e4m3 or e5m2";
+  if (p.eight_bit() && p.dtype_o != DataType::f16 && p.dtype_o != DataType::bf16)
+    return std::string("dtype_o ") + to_string(p.dtype_o) + " is no output of an 8-bit kernel; f16 or bf16";
+  if (p.eight_bit() && plan.tile_kv % 128)
+    return at("tile_kv", plan.tile_kv, "must be a multiple of 128 in 8 bit: V^T lies in rows of 128 bytes");
+  if (!p.eight_bit() && (p.v_transposed || p.block_scales))
+    return std::string("dtype ") + to_string(p.dtype) + " takes neither a transposed V nor scales";
+  if (p.eight_bit() && plan.softmax == Softmax::lazy && plan.lazy_threshold_log2 > 8)
+    return at("lazy_threshold_log2", plan.lazy_threshold_log2, "must be in [0, 8] in 8 bit (P ends at 448)");
   if (p.head_dim < 16 || p.head_dim > 256 || p.head_dim % 16)
     return at("head_dim", p.head_dim, "must be a multiple of 16 in [16, 256]");
   if (p.head_dim_v < 16 || p.head_dim_v > 256 || p.head_dim_v % 16)
@@ -718,6 +782,7 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.tile_kv < 16 || plan.tile_kv > 256 || plan.tile_kv % 16)
     return at("tile_kv", plan.tile_kv, "must be a multiple of 16 in [16, 256]");
   if (plan.kv_stages < 2 || plan.kv_stages > 4) return at("kv_stages", plan.kv_stages, "must be in [2, 4]");
+  if (plan.v_ring() < 2 || plan.v_ring() > 4) return at("v_stages", plan.v_ring(), "must be in [2, 4]");
   if (plan.q_stages < 1 || plan.q_stages > 2) return at("q_stages", plan.q_stages, "must be 1 or 2");
   if (plan.softmax == Softmax::guarded && (plan.guard_blocks < 1 || plan.guard_blocks > 1000))
     return at("guard_blocks", plan.guard_blocks, "must be in [1, 1000]");
@@ -734,13 +799,14 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
     return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
   SharedLayout m(c);
-  if (!plan.o_own_buffer && m.slabs_v > m.slabs_qk)
+  if (!plan.o_own_buffer && m.slabs_o > m.slabs_qk)
     return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
   if (m.dynamic_bytes() > kMaxDynamicBytes)
     return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
   RegisterSplit split = register_split(c);
-  int live = plan.tile_kv / 2 + p.head_dim_v / 2 + (s->p_shares_s() ? 0 : plan.tile_kv / 4);
-  if (live + 24 > split.consumer)
+  int packed = p.eight_bit() ? plan.tile_kv / 8 : s->p_shares_s() ? 0 : plan.tile_kv / 4;
+  int live = plan.tile_kv / 2 + p.head_dim_v / 2 + packed;
+  if (live + (p.eight_bit() ? 14 : 24) > split.consumer)
     return at("accumulators need", live, "registers a thread (S, O, P) and 24 for the rest, more than the " +
                                              std::to_string(split.consumer) + " of a consumer");
   return "";
@@ -783,6 +849,13 @@ EmittedKernel emit_attention_forward(const KernelConfig& config) {
         k.elect_sync(elected);
         k.if_(elected, [&] { emit_producer(p); });
       });
+      if (p.transposes()) {
+        Reg transposer = k.b32("transposer"), transposes = k.pred("transposes");
+        k.shr_u32(transposer, thread, 5);
+        k.sub_u32(transposer, transposer, 1);
+        k.setp("lt", "u32", transposes, transposer, kTransposers).note("warps 1 to 3");
+        k.if_(transposes, [&] { emit_transposer(p, transposer); });
+      }
     });
   });
   EmittedKernel out;

@@ -25,6 +25,8 @@ void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
     k.lg2_approx_ftz_f32(lse, sum);
     k.mul_f32(mc, f.row_max[r], f.scale_log2);
     k.min_f32(mc, mc, f32_imm(FLT_MAX));
+    if (f.checks_block_sums()) k.sub_f32(lse, lse, f.p_offset[r]);
+    else if (f.p_offset_log2()) k.sub_f32(lse, lse, f32_imm(static_cast<float>(f.p_offset_log2())));
     k.add_f32(lse, lse, mc);
     k.mul_f32(lse, lse, f32_imm(0.693147180559945f)).note("ln 2");
     k.mov_f32(lse, f32_imm(-__builtin_inff())).when(empty);
@@ -53,7 +55,7 @@ void stage_o(ForwardContext& f, const Reg& line, const Reg& key, int first, int 
       // 16 columns: accumulator blocks 2j and 2j+1 of eight; matrices {rows 0-7, rows 8-15} of each.
       for (int h = 0; h < 4; ++h) {
         int i = 8 * j + 4 * (h / 2) + 2 * (h % 2);
-        k.cvt_rn_x2_f32(f.type(), packed[h], f.o_acc[i + 1], f.o_acc[i]);
+        k.cvt_rn_x2_f32(f.type_o(), packed[h], f.o_acc[i + 1], f.o_acc[i]);
       }
       k.xor_b32(at, key, 32 * (j % 4));
       k.add_u32(at, at, line);
@@ -137,13 +139,15 @@ void emit_finish_rows(ForwardContext& f) {
   k.scope([&] {
     Reg sum = k.f32("sum"), other = k.f32("sum_other"), empty = k.pred("is_empty");
     for (int r = 0; r < 2; ++r) {
-      k.add_ftz_f32(sum, f.row_sum[2 * r], f.row_sum[2 * r + 1]);
+      if (f.sums_per_row() == 2) k.add_ftz_f32(sum, f.row_sum[2 * r], f.row_sum[2 * r + 1]);
+      else k.mov_f32(sum, f.row_sum[r]);
       for (int lane_xor : {1, 2}) {
         k.shfl_sync_bfly_b32(other, sum, lane_xor);
         k.add_ftz_f32(sum, sum, other);
       }
       k.setp("eq", "f32", empty, sum, f32_imm(0.0f));
       k.rcp_approx_ftz_f32(f.inverse[r], sum);
+      if (f.eight_bit()) k.mul_ftz_f32(f.inverse[r], f.inverse[r], f.v_scale);
       k.mov_f32(f.inverse[r], f32_imm(0.0f)).when(empty);
       store_lse(f, r, sum, empty);
     }
@@ -190,8 +194,8 @@ void emit_epilogue(ForwardContext& f) {
     k.xor_b32(key, key, half);
     k.shl_b32(key, key, 4).note("16 * (half ^ row % 8); chunk 2j + half is this ^ 32j");
     k.mad_lo_u32(line, line, 128, stage);
-    for (int first = 0; first < f.smem.slabs_v; first += f.smem.o_slabs) {
-      int count = std::min(f.smem.o_slabs, f.smem.slabs_v - first);
+    for (int first = 0; first < f.smem.slabs_o; first += f.smem.o_slabs) {
+      int count = std::min(f.smem.o_slabs, f.smem.slabs_o - first);
       if (plan.o_own_buffer) {
         k.if_(f.is_lane0, [&] {
           k.cp_async_bulk_wait_group_read(0).note(first ? "the pass before has left" : "the last tile's store has left");

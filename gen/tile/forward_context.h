@@ -19,20 +19,30 @@ constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends t
 constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether all tiles so far are done
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
+constexpr int kTransposers = 3;                // warps 1 to 3 of the producer's warpgroup, where V is transposed
 
 struct SharedLayout {
   explicit SharedLayout(const KernelConfig& config);
-  int slab_bytes_q = 64 * 128;  // 64 rows x 128 B: one warpgroup's rows, 64 columns
+  int slab_columns = 64;        // of Q and K in 128 bytes
+  int slab_bytes_q = 64 * 128;  // 64 rows x 128 B: one warpgroup's rows, one slab's columns
   int slab_bytes_kv = 0;        // tile_kv rows x 128 B
-  int slabs_qk = 0, slabs_v = 0;
+  int slabs_qk = 0;
+  int slabs_v = 0;              // V: of head_dim_v columns; V^T: of 128 keys
+  int slab_bytes_v = 0;
+  int slabs_o = 0;              // 64 16-bit columns each
   int q_slice_bytes = 0;        // one warpgroup's Q rows
   int q = 0, k = 0, v = 0, o = 0;
   int k_stage_bytes = 0, v_stage_bytes = 0;
   // mbarriers, 8 bytes each
   int q_full = 0, q_empty = 0;  // [q stage][warpgroup]
   int k_full = 0, k_empty = 0, v_full = 0, v_empty = 0;  // [stage]
+  // 8 bit, V transposed in the kernel: V as it lies in memory, on its way to V^T
+  int raw = 0, raw_stage_bytes = 0, raw_stages = 0;
+  int raw_full = 0, raw_empty = 0;    // [raw stage]
+  int raw_kind = 0;                   // [raw stage] u32: 0 a block, 1 no more
   int tile_full = 0, tile_empty = 0;  // [2]
   int tile_slot = 0;                  // [2] x {q_row0, head, batch, bh}: the tile that comes next
+  int tile_scales = 0;                // 8 bit: [2] x {softmax_scale_log2 * q_scale * k_scale, v_scale} of that tile
   int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
@@ -78,7 +88,9 @@ struct ForwardContext {
   Reg first_unchecked;          // guarded: blocks from this number on have their maximum taken
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
+  Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
+  Reg v_scale;                  // 8 bit: the tile's V scale
   Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
   Vec col_limit;                // first column that the row must not see, by row
 
@@ -88,8 +100,20 @@ struct ForwardContext {
   int d() const { return config.problem.head_dim; }
   int dv() const { return config.problem.head_dim_v; }
   int warpgroups() const { return config.plan.warpgroups; }
-  std::string type() const { return config.problem.dtype == DataType::f16 ? "f16" : "bf16"; }
+  std::string type() const { return to_string(config.problem.dtype); }
+  std::string type_o() const { return to_string(config.problem.output()); }
+  bool eight_bit() const { return config.problem.eight_bit(); }
+  bool transposes() const { return eight_bit() && !config.problem.v_transposed; }
+  int k_step() const { return eight_bit() ? 32 : 16; }  // K of one wgmma: always 32 bytes
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
+  // 8 bit with guarded: a block's sums are checked before they join the row's, so that one register holds a row's.
+  bool checks_block_sums() const { return eight_bit() && guarded(); }
+  int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
+  // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
+  int p_offset_log2() const {
+    if (!eight_bit()) return 0;
+    return config.plan.softmax == Softmax::lazy ? 8 - config.plan.lazy_threshold_log2 : 8;
+  }
   bool causal() const { return config.problem.mask == Mask::causal; }
 };
 
@@ -119,6 +143,8 @@ void trace_finish(ForwardContext& f, const Operand& writer);
 
 // --- producer (gen/tile/tile_load.cpp)
 void emit_producer(ForwardContext& f);
+// --- V to V^T (gen/tile/tile_transpose.cpp), a warp of the producer's warpgroup; index 0 .. kTransposers - 1
+void emit_transposer(ForwardContext& f, const Reg& index);
 
 // --- consumer
 void emit_qk(ForwardContext& f);                      // tile_product.cpp

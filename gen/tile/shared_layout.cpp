@@ -5,12 +5,20 @@ namespace flashptx::gen {
 
 SharedLayout::SharedLayout(const KernelConfig& config) {
   const Plan& plan = config.plan;
-  slabs_qk = (config.problem.head_dim + 63) / 64;
-  slabs_v = (config.problem.head_dim_v + 63) / 64;
+  const ProblemClass& problem = config.problem;
+  slab_columns = problem.eight_bit() ? 128 : 64;
+  slabs_qk = (problem.head_dim + slab_columns - 1) / slab_columns;
+  slabs_o = (problem.head_dim_v + 63) / 64;
   slab_bytes_kv = plan.tile_kv * 128;
+  slabs_v = slabs_o;
+  slab_bytes_v = slab_bytes_kv;
+  if (problem.eight_bit()) {  // V^T: rows are columns of V, 128 keys in 128 bytes
+    slabs_v = plan.tile_kv / 128;
+    slab_bytes_v = problem.head_dim_v * 128;
+  }
   q_slice_bytes = slabs_qk * slab_bytes_q;
   k_stage_bytes = slabs_qk * slab_bytes_kv;
-  v_stage_bytes = slabs_v * slab_bytes_kv;
+  v_stage_bytes = slabs_v * slab_bytes_v;
   int at = 0;
   auto take = [&at](int bytes) {
     int here = at;
@@ -19,9 +27,14 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   };
   q = take(plan.q_stages * plan.warpgroups * q_slice_bytes);
   k = take(plan.kv_stages * k_stage_bytes);
-  v = take(plan.kv_stages * v_stage_bytes);
+  v = take(plan.v_ring() * v_stage_bytes);
+  if (problem.eight_bit() && !problem.v_transposed) {
+    raw_stage_bytes = (problem.head_dim_v + 127) / 128 * plan.tile_kv * 128;
+    raw_stages = problem.head_dim_v > 128 ? 1 : 2;
+    raw = take(raw_stages * raw_stage_bytes);
+  }
   o = q;
-  o_slabs = slabs_v;
+  o_slabs = slabs_o;
   if (plan.o_own_buffer) {
     // As many slabs a warp as fit; the store then goes in that many columns a pass.
     int room = kMaxDynamicBytes - 1023 - kBarrierBytes - at;
@@ -29,6 +42,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     o = take(plan.warpgroups * o_slabs * slab_bytes_q);
   }
   tile_slot = take(2 * 16);
+  if (problem.eight_bit()) tile_scales = take(2 * 8);
   if (plan.softmax == Softmax::guarded) {
     redo_tiles = take(16 * kRedoSlots);
     redo_mask = take(16);
@@ -37,8 +51,13 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   q_empty = take(8 * plan.q_stages * plan.warpgroups);
   k_full = take(8 * plan.kv_stages);
   k_empty = take(8 * plan.kv_stages);
-  v_full = take(8 * plan.kv_stages);
-  v_empty = take(8 * plan.kv_stages);
+  v_full = take(8 * plan.v_ring());
+  v_empty = take(8 * plan.v_ring());
+  if (raw_stages) {
+    raw_full = take(8 * raw_stages);
+    raw_empty = take(8 * raw_stages);
+    raw_kind = take(8 * raw_stages);
+  }
   tile_full = take(16);
   tile_empty = take(16);
   end = at;

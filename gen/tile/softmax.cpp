@@ -12,6 +12,14 @@
 // than 2^lazy_threshold_log2 (exact in the same sense; FlashAttention-4). A warp vote on thread-local
 // maxima decides, so that the shuffles and the rescale sit behind a branch that normal data hardly takes.
 // Measured on an H200 next to wgmma the maximum is the dearest part: max.f32 runs at half rate there.
+//
+// 8 bit: P is e4m3, whose range ends at 448 and whose normal numbers at 2^-6, so that P = 2^(s*c - mc + 8) fills it (256
+// at the maximum; LSE takes the 8 off again). Without a maximum (guarded) nothing bounds P: there each thread's sum over
+// its columns of the block, which is there anyway, bounds every p in it. A sum below 448 proves that none
+// saturates; past it (rescale_block) P, O and the row's sum are scaled by a power of two that brings the sum
+// to 56..112, before P is rounded: exact, and never a redo unless a p overflowed fp32. Rows whose first keys
+// stand out keep offset 8; rows of many like scores end up lower, where nothing is lost: their mean p is what
+// the 448 holds down. Cost in the usual block: two adds, a maximum, a vote.
 #include <cfloat>
 
 #include "gen/tile/forward_context.h"
@@ -20,6 +28,9 @@ namespace flashptx::gen {
 namespace {
 
 constexpr float kHuge = 4194304.0f;  // 2^22: ulp 0.5
+constexpr float kHuge8 = 4096.0f;    // 8 bit: there offset - mc must round to within 2^-12 too
+constexpr float kMostP = 448.0f;     // e4m3's largest
+constexpr float kWantedSum = 112.0f;
 
 // Column elements of row r: i with i/2%2 == r.
 std::vector<Reg> row_elements(ForwardContext& f, int r) {
@@ -117,12 +128,16 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
       if (!first) {
         k.sub_f32(f.alpha[r], mc_old[r], mc[r]);
         k.ex2_approx_ftz_f32(f.alpha[r], f.alpha[r]).note("alpha = 2^(mc_old - mc); 0 for a first maximum");
-        k.mul_ftz_f32(f.row_sum[2 * r], f.row_sum[2 * r], f.alpha[r]);
-        k.mul_ftz_f32(f.row_sum[2 * r + 1], f.row_sum[2 * r + 1], f.alpha[r]);
+        for (int i = 0; i < f.sums_per_row(); ++i) {
+          const Reg sum = f.row_sum[f.sums_per_row() * r + i];
+          k.mul_ftz_f32(sum, sum, f.alpha[r]);
+        }
       }
-      k.neg_f32(f.exp_offset[r], mc[r]);
+      if (f.checks_block_sums()) k.mov_f32(f.p_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())));
+      if (f.p_offset_log2()) k.sub_f32(f.exp_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())), mc[r]);
+      else k.neg_f32(f.exp_offset[r], mc[r]);
       k.abs_f32(size, mc[r]);
-      k.setp("ge", "f32", big, size, f32_imm(kHuge));
+      k.setp("ge", "f32", big, size, f32_imm(f.eight_bit() ? kHuge8 : kHuge));
       k.setp("neu", "f32", nonempty, f.row_max[r], f32_imm(-__builtin_inff()));
       k.and_pred(big, big, nonempty);
       k.or_pred(any, any, big);
@@ -146,6 +161,9 @@ void recentre_huge(ForwardContext& f) {
         k.abs_f32(size, f.exp_offset[r]);
         k.setp("gtu", "f32", off, size, f32_imm(32.0f));
         k.mov_f32(f.exp_offset[r], f32_imm(0.0f)).when(off);
+        if (f.checks_block_sums()) k.add_f32(f.exp_offset[r], f.exp_offset[r], f.p_offset[r]);
+        else if (f.p_offset_log2())
+          k.add_f32(f.exp_offset[r], f.exp_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())));
         for (const Reg& s : row_elements(f, r)) {
           k.min_f32(s, s, f32_imm(FLT_MAX)).note("an overflowed product counts as the largest score");
           k.sub_f32(s, s, m);
@@ -185,7 +203,7 @@ void emit_mask_max(ForwardContext& f, bool first) {
       Vec local = k.f32("local_max", 2);
       integer_max(f, local);
       if (first)
-        for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
+        for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
       move_reference(f, local, first);
     });
   } else if (f.config.plan.softmax == Softmax::lazy) {
@@ -204,27 +222,91 @@ void emit_mask_max(ForwardContext& f, bool first) {
 // guarded: 1 in `failed` if a row sum or an output of this warp left the range in which P and O are exact.
 void emit_guard(ForwardContext& f, const Reg& failed) {
   Kernel& k = f.k;
-  // f16 P ends at 2^16, so no p may reach 2^15 unseen; bf16 has fp32's range, and 2^24 keeps O's products in it.
+  // f16 P ends at 2^16, so no p may reach 2^15 unseen; bf16 has fp32's range, and 2^24 keeps O's products in it;
+  // e4m3 P was looked after block by block, unless one of them was infinite.
   float limit = f.config.problem.dtype == DataType::f16 ? 32768.0f : 16777216.0f;
+  if (f.eight_bit()) limit = FLT_MAX;
   k.scope([&] {
     Reg worst = k.f32("guard_sum"), probe = k.f32("guard_probe"), bad = k.pred("out_of_range");
     k.max_f32(worst, f.row_sum[0], f.row_sum[1]);
-    k.max_f32(worst, worst, f.row_sum[2]);
-    k.max_f32(worst, worst, f.row_sum[3]);
+    for (int i = 2; i < f.row_sum.size(); ++i) k.max_f32(worst, worst, f.row_sum[i]);
     k.setp("geu", "f32", failed, worst, f32_imm(limit));
-    k.mov_f32(probe, f32_imm(0.0f));
-    for (const Reg& o : f.o_acc.all())
-      k.fma_rn_f32(probe, o, f32_imm(0.0f), probe).note(o.name == "o_acc0" ? "NaN if any output is not finite" : "");
-    k.setp("neu", "f32", bad, probe, f32_imm(0.0f));
-    k.or_pred(failed, failed, bad);
+    if (!f.eight_bit()) {
+      k.mov_f32(probe, f32_imm(0.0f));
+      for (const Reg& o : f.o_acc.all())
+        k.fma_rn_f32(probe, o, f32_imm(0.0f), probe).note(o.name == "o_acc0" ? "NaN if any output is not finite" : "");
+      k.setp("neu", "f32", bad, probe, f32_imm(0.0f));
+      k.or_pred(failed, failed, bad);
+    }
     k.vote_sync_any_pred(failed, failed);
     k.not_pred(bad, f.was_safe);
     k.and_pred(failed, failed, bad);
   });
 }
 
+namespace {
+
+// Rows of the block whose threads' sums reached the limit: P, the sums and O (in the step rescale_o) by a power of two.
+void rescale_block(ForwardContext& f, const Vec& sum) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg worst = k.f32("worst_sum"), other = k.f32("other_sum"), shift = k.b32("shift"), over = k.pred("is_over");
+    Reg fall = k.f32("offset_fall");
+    for (int r = 0; r < 2; ++r) {
+      k.mov_f32(worst, sum[r]);
+      quad_max_f32(k, worst, other);
+      k.setp("geu", "f32", over, worst, f32_imm(kMostP));
+      k.mul_f32(worst, worst, f32_imm(1.0f / kWantedSum));
+      k.emit("mov.b32", {shift, worst}, Location::current());
+      k.shr_u32(shift, shift, 23);
+      k.sub_s32(shift, shift, 126).note("sum * 2^-shift is in [56, 112)");
+      k.min_s32(shift, shift, 126).note("an infinite sum stays one, and the tile is done again");
+      k.selp_b32(shift, shift, 0, over);
+      k.cvt_rn_f32_s32(fall, shift);
+      k.sub_f32(f.exp_offset[r], f.exp_offset[r], fall);
+      k.sub_f32(f.p_offset[r], f.p_offset[r], fall);
+      k.sub_s32(shift, 127, shift);
+      k.shl_b32(shift, shift, 23);
+      k.emit("mov.b32", {f.alpha[r], shift}, Location::current()).note("2^-shift");
+      k.mul_f32(f.row_sum[r], f.row_sum[r], f.alpha[r]);
+      k.mul_f32(sum[r], sum[r], f.alpha[r]);
+      for (const Reg& p : row_elements(f, r)) k.mul_f32(p, p, f.alpha[r]);
+    }
+    k.mov_pred(f.grew, 1);
+  });
+}
+
+void exp_sum_of_block(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec part = k.f32("block_sum", 4), sum = k.f32("row_block_sum", 2);
+    Reg worst = k.f32("worst"), over = k.pred("over"), free = k.pred("no_maximum");
+    for (int i = 0; i < f.s_acc.size(); ++i) {
+      int r = i / 2 % 2, chain = 2 * r + i % 2;
+      k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
+      k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
+      if (i < 4) k.mov_f32(part[chain], f.s_acc[i]);
+      else k.add_ftz_f32(part[chain], part[chain], f.s_acc[i]);
+    }
+    for (int r = 0; r < 2; ++r) k.add_ftz_f32(sum[r], part[2 * r], part[2 * r + 1]);
+    k.max_f32(worst, sum[0], sum[1]);
+    k.setp("geu", "f32", over, worst, f32_imm(kMostP));
+    k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
+    k.and_pred(over, over, free);
+    k.vote_sync_any_pred(over, over);
+    k.if_rare(over, [&] { rescale_block(f, sum); }, "no p can exceed 448");
+    for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
+  });
+}
+
+}  // namespace
+
 void emit_exp_sum(ForwardContext& f) {
   Kernel& k = f.k;
+  if (f.checks_block_sums()) {
+    exp_sum_of_block(f);
+    return;
+  }
   // Two partial sums a row: four independent add chains a thread.
   for (int i = 0; i < f.s_acc.size(); ++i) {
     int r = i / 2 % 2;
@@ -259,7 +341,30 @@ void emit_rescale_o(ForwardContext& f) {
   else k.if_rare(f.grew, rescale, "the reference did not move");
 }
 
+namespace {
+
+// 8 bit: A register {row half} of 32 keys takes four bytes: two of accumulator block 2h and two of 2h + 1, the keys
+// that V^T holds at positions 4t .. 4t + 3 (gen/tile/key_order.h). No shuffle.
+void pack_p_e4m3(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec half = k.b16("p_half", 2);
+    for (int i = 0; i < f.p.size(); ++i) {
+      int r = i % 2, first = 16 * (i / 4) + 8 * (i / 2 % 2) + 2 * r;  // of S
+      for (int h = 0; h < 2; ++h)
+        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[first + 4 * h + 1], f.s_acc[first + 4 * h]);
+      k.mov_b32(f.p[i], half.all());
+    }
+  });
+}
+
+}  // namespace
+
 void emit_pack_p(ForwardContext& f) {
+  if (f.eight_bit()) {
+    pack_p_e4m3(f);
+    return;
+  }
   // A operand register r of key step t holds S elements 8t + 2r (low half) and 8t + 2r + 1: no shuffle.
   for (int i = 0; i < f.p.size(); ++i)
     f.k.cvt_rn_x2_f32(f.type(), f.p[i], f.s_acc[2 * i + 1], f.s_acc[2 * i]);

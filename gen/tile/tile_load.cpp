@@ -17,6 +17,7 @@ struct Producer {
   Reg slot_count;    // tile slots published
   Reg k_row, v_row;  // first key row of the next K and V block
   Reg left, some, more;
+  Reg raw_count = {};  // 8 bit, V transposed here: blocks of V as it lies in memory
 
   void map(const Reg& out, const std::string& name) {
     k.mov_b64(out, symbol(name));
@@ -30,9 +31,14 @@ struct Producer {
     bool is_k = ring == "k";
     trace_run(f, 2, count);
     k.scope([&] {
-      RingSlot slot = ring_slot(k, ring, count, f.config.plan.kv_stages);
+      RingSlot slot = ring_slot(k, ring, count, is_k ? f.config.plan.kv_stages : f.config.plan.v_ring());
       Reg bar = ring_barrier(f, ring + "_bar", slot.stage, full);
       Reg parity = k.b32(ring + "_free"), dst = k.b32(ring + "_dst"), column = k.b32(ring + "_column");
+      Reg zero;
+      if (!is_k && f.eight_bit()) {
+        zero = k.b32("row0");
+        k.mov_b32(zero, 0);
+      }
       k.xor_b32(parity, slot.phase, 1);
       trace_mark(f, is_k ? TraceEvent::k_empty_wait : TraceEvent::v_empty_wait);
       k.wait(ring + "_empty", address(bar, empty - full), parity);
@@ -41,10 +47,14 @@ struct Producer {
       k.mul_lo_u32(dst, slot.stage, stage_bytes);
       k.add_u32(dst, dst, f.base);
       k.add_u32(dst, dst, tiles);
+      bool transposed = !is_k && f.eight_bit();
       for (int s = 0; s < slabs; ++s) {
-        k.mov_b32(column, 64 * s);
-        if (s) k.add_u32(dst, dst, f.smem.slab_bytes_kv);
-        k.cp_async_bulk_tensor_load(dst, map, {column, row, f.kv_head, f.batch_index}, address(bar));
+        if (transposed) k.add_u32(column, row, 128 * s);
+        else k.mov_b32(column, f.smem.slab_columns * s);
+        if (s) k.add_u32(dst, dst, is_k ? f.smem.slab_bytes_kv : f.smem.slab_bytes_v);
+        std::vector<Operand> at = {column, row, f.kv_head, f.batch_index};
+        if (transposed) at[1] = zero;  // rows of V^T are its head dimension
+        k.cp_async_bulk_tensor_load(dst, map, at, address(bar));
       }
     });
     k.add_u32(count, count, 1);
@@ -55,9 +65,48 @@ struct Producer {
     load_block("k", k_count, k_map, k_row, f.smem.k, f.smem.slabs_qk, f.smem.k_stage_bytes,
                f.smem.k_full, f.smem.k_empty);
   }
+  // V as it lies in memory, for the transposing warps.
+  void load_raw_v() {
+    k.comment("V block, to be transposed");
+    trace_run(f, 2, v_count);
+    k.scope([&] {
+      const SharedLayout& m = f.smem;
+      RingSlot slot = ring_slot(k, "raw", v_count, m.raw_stages);
+      Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0);
+      Reg parity = k.b32("raw_free"), dst = k.b32("raw_dst"), column = k.b32("raw_column");
+      k.xor_b32(parity, slot.phase, 1);
+      trace_mark(f, TraceEvent::v_empty_wait);
+      k.wait("raw_empty", address(bar, m.raw_empty), parity);
+      trace_mark(f, TraceEvent::v_load);
+      k.st_shared_u32(address(bar, m.raw_kind), 0).note("a block");
+      k.mbarrier_arrive_expect_tx(address(bar, m.raw_full), m.raw_stage_bytes);
+      k.mul_lo_u32(dst, slot.stage, m.raw_stage_bytes);
+      k.add_u32(dst, dst, f.base);
+      k.add_u32(dst, dst, m.raw);
+      for (int s = 0; 128 * s < f.dv(); ++s) {
+        k.mov_b32(column, 128 * s);
+        if (s) k.add_u32(dst, dst, f.n() * 128);
+        k.cp_async_bulk_tensor_load(dst, v_map, {column, v_row, f.kv_head, f.batch_index}, address(bar, m.raw_full));
+      }
+    });
+    k.add_u32(v_count, v_count, 1);
+    k.sub_u32(v_row, v_row, f.n());
+  }
+  void end_raw_v() {
+    k.comment("no more V: the transposing warps end");
+    k.scope([&] {
+      const SharedLayout& m = f.smem;
+      RingSlot slot = ring_slot(k, "raw", v_count, m.raw_stages);
+      Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0), parity = k.b32("raw_free");
+      k.xor_b32(parity, slot.phase, 1);
+      k.wait("raw_empty", address(bar, m.raw_empty), parity);
+      k.st_shared_u32(address(bar, m.raw_kind), 1);
+      k.mbarrier_arrive(address(bar, m.raw_full));
+    });
+  }
   void load_v() {
     k.comment("V block");
-    load_block("v", v_count, v_map, v_row, f.smem.v, f.smem.slabs_v, f.smem.v_stage_bytes,
+    load_block("v", v_count, v_map, v_row, f.smem.v, f.eight_bit() ? f.smem.slabs_v : f.smem.slabs_o, f.smem.v_stage_bytes,
                f.smem.v_full, f.smem.v_empty);
   }
 
@@ -80,7 +129,7 @@ struct Producer {
         trace_mark(f, TraceEvent::q_load);
         k.mbarrier_arrive_expect_tx(address(bar, f.smem.q_full + 8 * w), f.smem.q_slice_bytes);
         for (int s = 0; s < f.smem.slabs_qk; ++s) {
-          k.mov_b32(column, 64 * s);
+          k.mov_b32(column, f.smem.slab_columns * s);
           if (w || s) k.add_u32(dst, dst, f.smem.slab_bytes_q);
           k.cp_async_bulk_tensor_load(dst, q_map, {column, row, f.head, f.batch_index},
                                       address(bar, f.smem.q_full + 8 * w));
@@ -97,20 +146,26 @@ struct Producer {
     k.mul_lo_u32(k_row, left, f.n());
     k.mov_b32(v_row, k_row);
     k.setp("ne", "u32", some, f.blocks, 0);
-    k.if_(some, [&] { load_k(); }, "no key is visible to any row of the tile");
+    // V goes first where it is transposed: behind K it would wait for the release of K's stage.
+    bool raw = f.transposes();
+    k.if_(some, [&] {
+      if (raw) load_raw_v();
+      load_k();
+    }, "no key is visible to any row of the tile");
     load_q();
     k.if_(some, [&] {
       k.setp("ne", "u32", more, left, 0);
       k.if_(more, [&] {
         k.loop("producer block", [&] {
+          if (raw) load_raw_v();
           load_k();
-          load_v();
+          if (!raw) load_v();
           k.sub_u32(left, left, 1);
           k.setp("ne", "u32", more, left, 0);
           return more;
         });
       });
-      load_v();
+      if (!raw) load_v();
     });
   }
 
@@ -243,6 +298,7 @@ void emit_producer(ForwardContext& f) {
   trace_mark(f, TraceEvent::slot_wait);
   if (f.guarded()) p.redo_failed();
   emit_publish_tile(f, p.slot_count, kNoTile);
+  if (f.transposes()) p.end_raw_v();
   trace_run(f, 1, p.slot_count);
   trace_mark(f, TraceEvent::done);
   trace_finish(f, 0);

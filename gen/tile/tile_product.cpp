@@ -1,8 +1,9 @@
 // The two products of attention on the tensor cores: S = Q K^T (both operands in shared memory) and
-// O += P V (P in registers, V read with the transposition flag, since its rows are keys).
+// O += P V (P in registers, V read with the transposition flag, since its rows are keys). In 8 bit wgmma takes
+// K-major operands only, so V lies there as V^T, its keys in the order of gen/tile/key_order.h; P is always e4m3.
 //
 // Descriptors (PTX ISA, wgmma matrix descriptor): low word = address >> 4 | LBO >> 4 << 16, high word = SBO
-// 1024 B and 128-byte swizzle. Along K inside a 128-byte slab a step of 16 elements is +32 B = +2; V is
+// 1024 B and 128-byte swizzle. Along K inside a 128-byte slab a step of 32 B (16 or 32 elements) is +2; V is
 // MN-major: 16 keys are +2048 B = +128, the next 64 columns of V lie one slab (LBO) away.
 #include "gen/tile/forward_context.h"
 
@@ -40,14 +41,16 @@ void emit_qk(ForwardContext& f) {
     Reg k_desc = descriptor(f, "k", slot.stage, m.k_stage_bytes, m.k, 0);
     Reg a = k.b64("q_step"), b = k.b64("k_step");
     k.wgmma_fence();
-    for (int step = 0; step < f.d() / 16; ++step) {
+    int steps = (f.d() + f.k_step() - 1) / f.k_step();  // a last half step multiplies zeros
+    for (int step = 0; step < steps; ++step) {
       int slab = step / 4, in_slab = step % 4;
       if (step) {
         k.add_s64(a, q_desc, (slab * m.slab_bytes_q + in_slab * 32) / 16);
         k.add_s64(b, k_desc, (slab * m.slab_bytes_kv + in_slab * 32) / 16);
       }
-      k.wgmma_ss_16(f.type(), f.n(), f.s_acc.all(), step ? a : q_desc, step ? b : k_desc, step ? 1 : 0, 0,
-                    0);
+      const Reg qa = step ? a : q_desc, kb = step ? b : k_desc;
+      if (f.eight_bit()) k.wgmma_ss_8(f.type(), f.type(), f.n(), f.s_acc.all(), qa, kb, step ? 1 : 0);
+      else k.wgmma_ss_16(f.type(), f.n(), f.s_acc.all(), qa, kb, step ? 1 : 0, 0, 0);
     }
     k.wgmma_commit_group();
   });
@@ -62,18 +65,21 @@ void emit_pv(ForwardContext& f, int lag) {
       position = k.b32("v_count");
       k.sub_u32(position, f.kv_count, lag);
     }
-    RingSlot slot = ring_slot(k, "v", position, f.config.plan.kv_stages);
+    RingSlot slot = ring_slot(k, "v", position, f.config.plan.v_ring());
     Reg bar = ring_barrier(f, "v_bar", slot.stage, 0);
     trace_mark(f, TraceEvent::v_full_wait);
     k.wait("v_full", address(bar, m.v_full), slot.phase);
     trace_mark(f, TraceEvent::pv);
-    Reg v_desc = descriptor(f, "v", slot.stage, m.v_stage_bytes, m.v, m.slab_bytes_kv);
+    Reg v_desc = descriptor(f, "v", slot.stage, m.v_stage_bytes, m.v, f.eight_bit() ? 0 : m.slab_bytes_v);
     Reg b = k.b64("v_step");
     k.wgmma_fence().note("again: the wait loop above is a branch (ptxas C7519)");
-    for (int step = 0; step < f.n() / 16; ++step) {
-      if (step) k.add_s64(b, v_desc, step * 2048 / 16);
-      k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), step ? b : v_desc,
-                    step ? Operand(1) : Operand(f.o_keep), 1);
+    for (int step = 0; step < f.n() / f.k_step(); ++step) {
+      int at = f.eight_bit() ? step / 4 * m.slab_bytes_v + step % 4 * 32 : step * 2048;
+      if (step) k.add_s64(b, v_desc, at / 16);
+      const Reg vb = step ? b : v_desc;
+      const Operand keep = step ? Operand(1) : Operand(f.o_keep);
+      if (f.eight_bit()) k.wgmma_rs_8("e4m3", f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), vb, keep);
+      else k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), vb, keep, 1);
     }
     k.wgmma_commit_group();
     k.mov_pred(f.o_keep, 1);
@@ -88,7 +94,7 @@ void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int
       position = k.b32(ring + "_count");
       k.sub_u32(position, f.kv_count, lag);
     }
-    RingSlot slot = ring_slot(k, ring, position, f.config.plan.kv_stages);
+    RingSlot slot = ring_slot(k, ring, position, ring == "v" ? f.config.plan.v_ring() : f.config.plan.kv_stages);
     Reg bar = ring_barrier(f, ring + "_bar", slot.stage, 0);
     k.mbarrier_arrive(address(bar, empty_offset)).when(f.is_lane0).note("one arrival a warp");
   });

@@ -85,6 +85,55 @@ void emit_tile_blocks(ForwardContext& f) {
   });
 }
 
+namespace {
+
+// scale = pointer ? pointer[batch * batch_stride + head * head_stride] : 1
+void emit_load_scale(ForwardContext& f, const Reg& scale, const std::string& which, const Reg& head) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg base = k.b64(which + "_at"), offset = k.b64("scale_offset"), given = k.pred("scale_given");
+    Reg stride = k.b32("scale_stride"), index = k.b64("scale_index");
+    k.mov_f32(scale, f32_imm(1.0f));
+    k.ld_param_u64(base, which);
+    k.setp("ne", "u64", given, base, 0);
+    k.if_(given, [&] {
+      k.emit("cvta.to.global.u64", {base, base}, Location::current());
+      k.ld_param_u32(stride, which + "_batch");
+      k.mul_wide_u32(offset, f.batch_index, stride);
+      k.ld_param_u32(stride, which + "_head");
+      k.mul_wide_u32(index, head, stride);
+      k.add_s64(offset, offset, index);
+      k.emit("shl.b64", {offset, offset, 2}, Location::current());
+      k.add_s64(base, base, offset);
+      k.ld_global_f32(scale, address(base));
+    }, "no scale given: 1");
+  });
+}
+
+// {softmax_scale_log2 * q_scale * k_scale, v_scale} of the tile beside its slot: the producer runs ahead, which hides
+// the latency of reading them.
+void emit_publish_scales(ForwardContext& f, const Reg& slot) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg c = k.f32("tile_scale"), q = k.f32("q_scale_value"), s = k.f32("k_scale_value"), v = k.f32("v_scale_value");
+    Reg group = k.b32("scale_group"), at = k.b32("scales_at");
+    k.ld_param_u32(group, "q_scale_group");
+    k.div_u32(group, f.head, group).note("query heads that share a scale");
+    emit_load_scale(f, q, "q_scale", group);
+    emit_load_scale(f, s, "k_scale", f.kv_head);
+    emit_load_scale(f, v, "v_scale", f.kv_head);
+    k.ld_param_f32(c, "softmax_scale_log2");
+    k.mul_f32(c, c, q);
+    k.mul_f32(c, c, s);
+    k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
+    k.mad_lo_u32(at, slot, 8, f.base);
+    k.st_shared_f32(address(at, f.smem.tile_scales), c);
+    k.st_shared_f32(address(at, f.smem.tile_scales + 4), v);
+  });
+}
+
+}  // namespace
+
 // Divisions take some hundred clocks: the producer does them ahead of time and hands over the result.
 // `marker` other than 0: no tile, but kNoTile or kSync.
 void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t marker) {
@@ -99,6 +148,7 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t mar
     k.xor_b32(parity, slot.phase, 1);
     k.wait("tile_empty", address(bar, f.smem.tile_empty - f.smem.tile_full), parity);
     k.mad_lo_u32(at, slot.stage, 16, f.base);
+    if (f.eight_bit() && !marker) emit_publish_scales(f, slot.stage);
     if (marker) {
       k.st_shared_u32(address(at, f.smem.tile_slot), hex(marker));
     } else if (f.guarded()) {
@@ -138,6 +188,17 @@ void emit_fetch_tile(ForwardContext& f) {
            Location::current())
         .when(f.is_lane0);
     for (const Reg& word : {f.q_row0, f.head, f.batch_index, f.bh}) k.shfl_sync_idx_b32(word, word, 0);
+    if (f.eight_bit()) {
+      Reg bits = k.b32("scale_bits");
+      k.mad_lo_u32(at, slot.stage, 8, f.base);
+      for (const Reg& scale : {f.scale_log2, f.v_scale}) {
+        bool first = scale.name == f.scale_log2.name;
+        k.mov_b32(bits, 0);
+        k.ld_shared_u32(bits, address(at, f.smem.tile_scales + (first ? 0 : 4))).when(f.is_lane0);
+        k.shfl_sync_idx_b32(bits, bits, 0);
+        k.emit("mov.b32", {scale, bits}, Location::current());
+      }
+    }
   });
 }
 
