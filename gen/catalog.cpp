@@ -166,6 +166,16 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   p.softmax = Softmax::guarded;  // d=64: 606 / 586 / 529 against lazy's 555 / 542 / 503 and plain's 474 / 468 / 440
   p.dynamic_tiles = problem.mask == Mask::causal;
   int d = std::max(problem.head_dim, problem.head_dim_v);
+  if (problem.eight_bit()) {
+    p.guard_blocks = 4;
+    p.o_own_buffer = true;
+    if (d <= 128) {
+      p.warpgroups = 3, p.tile_kv = 128, p.kv_stages = 2, p.v_stages = 3, p.q_stages = 2, p.schedule = "serial";
+    } else {
+      p.warpgroups = 2, p.tile_kv = 128, p.kv_stages = 2;
+    }
+    return p;
+  }
   // RMS error over plain at 1k keys: 4.6 % with two blocks at d=64 (5.2 % with one), 4.5 to 4.7 % with one above.
   p.guard_blocks = d <= 64 ? 2 : 1;
   if (d <= 64) {  // four small warpgroups: exp binds, and more of them keep the MUFU busy

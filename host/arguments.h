@@ -22,6 +22,10 @@ struct ForwardArguments {
   std::uint64_t trace = 0;       // marks (gen/trace_events.h); 0 = none
   std::uint32_t trace_capacity = 0;
   float softmax_scale_log2 = 0;  // scale * log2(e)
+  // 8 bit: fp32 scales; 0 = 1
+  std::uint64_t q_scale = 0, k_scale = 0, v_scale = 0;
+  std::uint32_t q_scale_batch = 0, q_scale_head = 0, k_scale_batch = 0, k_scale_head = 0, v_scale_batch = 0,
+                v_scale_head = 0, q_scale_group = 1;
 };
 
 struct Binding {

@@ -51,6 +51,11 @@ ForwardArguments scalars(const ForwardProblem& p) {
   a.batch = static_cast<std::uint32_t>(p.batch);
   a.head_group = head_group(p);
   a.softmax_scale_log2 = scale_log2(p.scale());
+  const auto u32 = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
+  a.q_scale_batch = u32(p.q_scale.batch), a.q_scale_head = u32(p.q_scale.head);
+  a.k_scale_batch = u32(p.k_scale.batch), a.k_scale_head = u32(p.k_scale.head);
+  a.v_scale_batch = u32(p.v_scale.batch), a.v_scale_head = u32(p.v_scale.head);
+  a.q_scale_group = u32(p.q_scale_group);
   return a;
 }
 
@@ -247,6 +252,7 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
     arguments = arguments_;
   }
   arguments.lse = at.lse;
+  arguments.q_scale = at.q_scale, arguments.k_scale = at.k_scale, arguments.v_scale = at.v_scale;
   arguments.trace = at.trace;
   arguments.trace_capacity = at.trace_capacity;
   if (kernel_->binding.tile_counter) arguments.tile_counter = owner_->next_counter(stream);

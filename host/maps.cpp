@@ -12,8 +12,10 @@ struct Extent {
 };
 
 // One of the names that ParamFact.dims may use, for the tensor `t`.
-bool evaluate(const std::string& formula, const TensorView& t, Extent* out) {
-  if (formula == "head_dim" || formula == "head_dim_v") *out = {t.dim, 1};
+bool evaluate(const std::string& formula, const TensorView& t, bool transposed, Extent* out) {
+  if (formula == "keys_padded") *out = {t.dim, 1};
+  else if (formula == "head_dim_v" && transposed) *out = {t.seq, t.strides.seq};
+  else if (formula == "head_dim" || formula == "head_dim_v") *out = {t.dim, 1};
   else if (formula == "seqlen_q" || formula == "seqlen_k") *out = {t.seq, t.strides.seq};
   else if (formula == "heads_q" || formula == "heads_kv") *out = {t.heads, t.strides.head};
   else if (formula == "batch") *out = {t.batch, t.strides.batch};
@@ -37,7 +39,7 @@ Status describe_one(const ParamFact& fact, const TensorView& t, DataType dtype, 
   const std::int64_t legal = (t.dim * size + 15) / 16 * 16;
   for (int i = 0; i < d->rank; ++i) {
     Extent e;
-    if (!evaluate(fact.dims[i], t, &e)) return fail("has a dimension '" + fact.dims[i] + "'");
+    if (!evaluate(fact.dims[i], t, fact.dims[0] == "keys_padded", &e)) return fail("has a dimension '" + fact.dims[i] + "'");
     if (i == 0 && e.stride_elems != 1) return fail("must have head_dim innermost");
     d->dims[i] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, e.extent));
     d->box[i] = static_cast<std::uint32_t>(fact.box[i]);
@@ -69,7 +71,7 @@ Status describe_maps(const ForwardProblem& p, const LaunchFacts& facts, TensorMa
     if (fact == facts.params.end())
       return Status::error(StatusCode::internal,
                            "kernel " + facts.entry + " has no parameter '" + names[i] + "'");
-    if (Status s = describe_one(*fact, views[i], p.dtype, &descs[i]); !s.ok()) return s;
+    if (Status s = describe_one(*fact, views[i], i == 3 ? p.output() : p.dtype, &descs[i]); !s.ok()) return s;
     TensorMapDesc probe = descs[i];
     probe.address =
         16;  // any legal address: the others are checked now rather than at the first call

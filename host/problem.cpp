@@ -153,6 +153,7 @@ TensorView view_k(const ForwardProblem& p) {
   return {"K", p.batch, p.seqlen_k, p.heads_kv, p.head_dim, p.k};
 }
 TensorView view_v(const ForwardProblem& p) {
+  if (p.v_transposed) return {"V^T", p.batch, p.value_dim(), p.heads_kv, p.keys_padded(), p.v};
   return {"V", p.batch, p.seqlen_k, p.heads_kv, p.value_dim(), p.v};
 }
 TensorView view_o(const ForwardProblem& p) {
@@ -174,9 +175,38 @@ ElementType element_type(DataType t) {
   }
 }
 
+namespace {
+
+Status check_scale_strides(const char* name, const ScaleStrides& s) {
+  for (const auto& [which, stride] : {std::pair{"batch", s.batch}, std::pair{"head", s.head}})
+    if (stride < 0 || stride > UINT32_MAX)
+      return unsupported(std::string(name) + " " + which + " stride is " + text(stride) +
+                         ": must be in [0, 2^32) elements");
+  return {};
+}
+
+Status check_eight_bit(const ForwardProblem& p) {
+  if (!p.eight_bit()) {
+    if (p.v_transposed) return unsupported("v_transposed is set: only e4m3 and e5m2 take V transposed");
+    return {};
+  }
+  if (p.dtype_o != DataType::f16 && p.dtype_o != DataType::bf16)
+    return unsupported("dtype_o is " + text(static_cast<int>(p.dtype_o)) + ": must be f16 or bf16");
+  if (Status s = check_scale_strides("q_scale", p.q_scale); !s.ok()) return s;
+  if (Status s = check_scale_strides("k_scale", p.k_scale); !s.ok()) return s;
+  if (Status s = check_scale_strides("v_scale", p.v_scale); !s.ok()) return s;
+  if (p.q_scale_group < 1 || (p.heads_q > 0 && p.heads_q % p.q_scale_group != 0))
+    return invalid("q_scale_group is " + text(p.q_scale_group) + ": must be >= 1 and divide heads_q, which is " +
+                   text(p.heads_q));
+  return {};
+}
+
+}  // namespace
+
 Status check_problem(const ForwardProblem& p) {
-  if (p.dtype != DataType::f16 && p.dtype != DataType::bf16)
-    return unsupported("dtype is " + text(static_cast<int>(p.dtype)) + ": must be f16 or bf16");
+  if (p.dtype != DataType::f16 && p.dtype != DataType::bf16 && !p.eight_bit())
+    return unsupported("dtype is " + text(static_cast<int>(p.dtype)) + ": must be f16, bf16, e4m3 or e5m2");
+  if (Status s = check_eight_bit(p); !s.ok()) return s;
   if (p.mask != Mask::full && p.mask != Mask::causal)
     return invalid("mask is " + text(static_cast<int>(p.mask)) + ": must be full or causal");
   if (Status s = check_extents(p); !s.ok()) return s;
@@ -188,7 +218,7 @@ Status check_problem(const ForwardProblem& p) {
   if (Status s = check_view(view_q(p), size, false); !s.ok()) return s;
   if (Status s = check_view(view_k(p), size, false); !s.ok()) return s;
   if (Status s = check_view(view_v(p), size, false); !s.ok()) return s;
-  if (Status s = check_view(view_o(p), size, true); !s.ok()) return s;
+  if (Status s = check_view(view_o(p), element_bytes(p.output()), true); !s.ok()) return s;
   const __int128 lse_bytes = static_cast<__int128>(p.batch) * p.heads_q * p.seqlen_q * 4;
   if (lse_bytes > max_bytes)
     return unsupported(
@@ -215,6 +245,17 @@ Status check_pointers(const ForwardProblem& p, const ForwardPointers& at) {
   for (const auto& t : tensors)
     if (&t != &tensors[3] && t.needed && t.address == at.o)
       return invalid(std::string("o is the address of ") + t.name + ": O must not overlap Q, K or V");
+  const struct {
+    const char* name;
+    std::uint64_t address;
+  } scales[] = {{"q_scale", at.q_scale}, {"k_scale", at.k_scale}, {"v_scale", at.v_scale}};
+  for (const auto& s : scales) {
+    if (s.address != 0 && !p.eight_bit())
+      return invalid(std::string(s.name) + " is given: only e4m3 and e5m2 take scales");
+    if (s.address % 4 != 0)
+      return invalid(std::string(s.name) + " is address " + std::to_string(s.address) +
+                     ": must be a multiple of 4 bytes");
+  }
   if (at.lse % 4 != 0)
     return invalid("lse is address " + std::to_string(at.lse) + ": must be a multiple of 4 bytes");
   return {};

@@ -21,6 +21,11 @@ struct Strides {
 Strides strides_bshd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim);
 Strides strides_bhsd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim);
 
+// fp32 scales of an 8-bit tensor, by (batch, head): element x stands for scale * x. Strides in elements; 0: shared.
+struct ScaleStrides {
+  std::int64_t batch = 0, head = 0;
+};
+
 struct ForwardProblem {
   DataType dtype = DataType::bf16;
   Mask mask = Mask::full;
@@ -29,6 +34,15 @@ struct ForwardProblem {
   std::int64_t head_dim_v = 0;                                    // 0 = head_dim
   float softmax_scale = std::numeric_limits<float>::quiet_NaN();  // NaN = 1 / sqrt(head_dim)
   Strides q, k, v, o;
+  // 8 bit only
+  DataType dtype_o = DataType::bf16;
+  bool v_transposed = false;   // V is V^T as the transposition pass writes it: v.seq is the stride of its head_dim_v rows
+  ScaleStrides q_scale, k_scale, v_scale;
+  std::int64_t q_scale_group = 1;  // query heads that share a scale
+
+  bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
+  DataType output() const { return eight_bit() ? dtype_o : dtype; }
+  std::int64_t keys_padded() const { return (seqlen_k + 127) / 128 * 128; }  // of V^T
 
   std::int64_t value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   bool empty() const { return batch == 0 || heads_q == 0 || seqlen_q == 0; }
@@ -57,6 +71,7 @@ Status check_problem(const ForwardProblem& p);
 struct ForwardPointers {
   std::uint64_t q = 0, k = 0, v = 0, o = 0;
   std::uint64_t lse = 0;  // 0 = not wanted
+  std::uint64_t q_scale = 0, k_scale = 0, v_scale = 0;  // 8 bit: fp32; 0 = all scales are 1
   std::uint64_t trace = 0;  // of a kernel with marks: its buffer (gen/trace_events.h); 0 = not wanted
   std::uint32_t trace_capacity = 0;
 };

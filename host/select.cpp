@@ -132,6 +132,7 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
   c.mask = p.mask;
   c.head_dim = compiled_head_dim(p.head_dim);
   c.head_dim_v = compiled_head_dim(p.value_dim());
+  c.dtype_o = p.dtype_o, c.v_transposed = p.v_transposed;
   if (const MeasuredRow* row = nearest_row(rows, c, p.seqlen_q)) {
     KernelConfig config{c, {}};
     if (plan_of(*row, &config)) {
@@ -139,6 +140,11 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
       out->reason = reason_of(*row);
       return {};
     }
+  }
+  if (c.eight_bit()) {
+    out->config = KernelConfig{c, standard_plan(c)};
+    out->reason = c.v_transposed ? "8 bit, V given transposed" : "8 bit, V transposed by three warps of the kernel";
+    return {};
   }
   for (const SelectRow& r : select_table()) {
     const bool fits = (r.dtypes & bit(p.dtype)) != 0 && (r.masks & bit(p.mask)) != 0 &&
@@ -167,6 +173,11 @@ Status check_forced(const ForwardProblem& p, const KernelConfig& config) {
   if (c.mask != p.mask)
     return refuse(std::string("is for mask ") + to_string(c.mask) + ": the problem has " +
                   to_string(p.mask));
+  if (p.eight_bit() && c.dtype_o != p.dtype_o)
+    return refuse(std::string("writes ") + to_string(c.dtype_o) + ": the problem wants O in " + to_string(p.dtype_o));
+  if (c.v_transposed != p.v_transposed)
+    return refuse(c.v_transposed ? "wants V transposed: the problem has it row by row"
+                                 : "wants V row by row: the problem has it transposed");
   if (c.head_dim < p.head_dim)
     return refuse("is for head_dim up to " + std::to_string(c.head_dim) + ": the problem has " +
                   std::to_string(p.head_dim));

@@ -112,11 +112,16 @@ void emit_load_scale(ForwardContext& f, const Reg& scale, const std::string& whi
 
 // {softmax_scale_log2 * q_scale * k_scale, v_scale} of the tile beside its slot: the producer runs ahead, which hides
 // the latency of reading them.
-void emit_publish_scales(ForwardContext& f, const Reg& slot) {
+void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg c = k.f32("tile_scale"), q = k.f32("q_scale_value"), s = k.f32("k_scale_value"), v = k.f32("v_scale_value");
     Reg group = k.b32("scale_group"), at = k.b32("scales_at");
+    k.mad_lo_u32(at, slot, 8, f.base);
+    if (none) {
+      for (int i = 0; i < 2; ++i) k.st_shared_u32(address(at, f.smem.tile_scales + 4 * i), 0);
+      return;
+    }
     k.ld_param_u32(group, "q_scale_group");
     k.div_u32(group, f.head, group).note("query heads that share a scale");
     emit_load_scale(f, q, "q_scale", group);
@@ -126,7 +131,6 @@ void emit_publish_scales(ForwardContext& f, const Reg& slot) {
     k.mul_f32(c, c, q);
     k.mul_f32(c, c, s);
     k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
-    k.mad_lo_u32(at, slot, 8, f.base);
     k.st_shared_f32(address(at, f.smem.tile_scales), c);
     k.st_shared_f32(address(at, f.smem.tile_scales + 4), v);
   });
@@ -148,7 +152,7 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t mar
     k.xor_b32(parity, slot.phase, 1);
     k.wait("tile_empty", address(bar, f.smem.tile_empty - f.smem.tile_full), parity);
     k.mad_lo_u32(at, slot.stage, 16, f.base);
-    if (f.eight_bit() && !marker) emit_publish_scales(f, slot.stage);
+    if (f.eight_bit()) emit_publish_scales(f, slot.stage, marker != 0);
     if (marker) {
       k.st_shared_u32(address(at, f.smem.tile_slot), hex(marker));
     } else if (f.guarded()) {

@@ -130,7 +130,7 @@ Status Bench::prepare_buffers(const reference::Problem& p) {
     }
   }
   for (Set& set : sets_)
-    if (Status s = device_.allocate(bytes, &set.o); !s.ok()) return s;
+    if (Status s = device_.allocate(p.eight_bit() ? 2 * bytes : bytes, &set.o); !s.ok()) return s;
   return {};
 }
 
@@ -214,6 +214,11 @@ Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& k
     fresh[i].label = kernels[i].label;
     Contender c;
     c.row = &fresh[i];
+    KernelConfig config;
+    // Random data are random in any order, so that V may pass for V^T.
+    problem.v_transposed = KernelConfig::parse(kernels[i].choice.kernel, &config, nullptr) && config.problem.v_transposed;
+    problem.v = problem.v_transposed ? strides_bhsd(p.head_dim_v, p.heads_kv, problem.keys_padded())
+                                     : strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim_v);
     const Status s = attention_.plan_forward(problem, kernels[i].choice, &c.plan);
     if (!s.ok()) {
       fresh[i].note = s.message;

@@ -136,7 +136,7 @@ void read_grid(BenchCommand& o) {
   o.grid.dtypes.clear(), o.grid.masks.clear();
   for (const std::string& text : o.dtypes) {
     DataType t{};
-    if (!reference::parse_data_type(text, &t)) leave(exit_usage, "--dtype " + text + ": wanted f16 or bf16");
+    if (!reference::parse_data_type(text, &t)) leave(exit_usage, "--dtype " + text + ": wanted f16, bf16, e4m3 or e5m2");
     o.grid.dtypes.push_back(t);
   }
   for (const std::string& text : o.masks) o.grid.masks.push_back(text == "causal" ? Mask::causal : Mask::full);

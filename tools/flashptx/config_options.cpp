@@ -50,7 +50,7 @@ Schedule schedule_or_leave(const std::string& name_or_file) {
 void add_config_options(Command& app, ConfigOptions& o) {
   const auto on_off = one_of({"on", "off"});
   app.add_option("name", o.name, "Kernel name; in its place the options below, unset ones as the host would choose");
-  app.add_option("--dtype", o.dtype, "f16 or bf16")->capture_default_str();
+  app.add_option("--dtype", o.dtype, "f16, bf16, e4m3 or e5m2")->capture_default_str();
   app.add_option("--head-dim", o.head_dim, "Head dimension of Q and K, a multiple of 8: the kernel that serves it")->capture_default_str();
   app.add_option("--head-dim-v", o.head_dim_v, "Head dimension of V and O; default: that of Q");
   app.add_flag("--causal", o.causal, "Causal mask, aligned bottom right");
@@ -81,7 +81,7 @@ KernelConfig config_from(const ConfigOptions& o) {
     return config;
   }
   if (!reference::parse_data_type(o.dtype, &config.problem.dtype))
-    leave(exit_usage, "--dtype " + o.dtype + ": wanted f16 or bf16");
+    leave(exit_usage, "--dtype " + o.dtype + ": wanted f16, bf16, e4m3 or e5m2");
   for (const int d : {o.head_dim, o.head_dim_v == 0 ? o.head_dim : o.head_dim_v})
     if (d < 8 || d > 256 || d % 8 != 0)
       leave(exit_usage, "head dimension " + std::to_string(d) + ": must be a multiple of 8 from 8 to 256");

@@ -17,7 +17,7 @@
 namespace flashptx {
 
 void add_problem_options(Command& app, ProblemOptions& o) {
-  app.add_option("--dtype", o.dtype, "f16 (fp16) or bf16")->capture_default_str();
+  app.add_option("--dtype", o.dtype, "f16 (fp16), bf16, e4m3 or e5m2")->capture_default_str();
   app.add_option("--batch", o.batch)->capture_default_str();
   app.add_option("--heads", o.heads, "Query heads")->capture_default_str();
   app.add_option("--heads-kv", o.heads_kv, "Key heads, a divisor of --heads; default: --heads")
@@ -67,7 +67,7 @@ void check_size(const reference::Problem& p) {
 
 reference::Problem problem_from(const ProblemOptions& o) {
   reference::Problem p;
-  if (!reference::parse_data_type(o.dtype, &p.dtype)) leave(exit_usage, "--dtype " + o.dtype + ": wanted f16 or bf16");
+  if (!reference::parse_data_type(o.dtype, &p.dtype)) leave(exit_usage, "--dtype " + o.dtype + ": wanted f16, bf16, e4m3 or e5m2");
   p.batch = o.batch, p.heads_q = o.heads, p.heads_kv = o.heads_kv > 0 ? o.heads_kv : o.heads;
   p.seqlen_q = o.seqlen_q, p.seqlen_k = o.seqlen_k >= 0 ? o.seqlen_k : o.seqlen_q;
   p.head_dim = o.head_dim, p.head_dim_v = o.head_dim_v > 0 ? o.head_dim_v : o.head_dim;

@@ -38,7 +38,7 @@ std::vector<float> gather_o(const Case& c, const std::vector<std::uint8_t>& byte
   reference::parallel_for(p.batch * p.row_count(), 0, [&](std::int64_t i) {
     const std::int64_t b = i / p.row_count(), r = i % p.row_count();
     for (std::int64_t h = 0; h < p.heads_q; ++h)
-      reference::load_row(p.dtype, bytes.data(), b * s.batch + p.row(r) * s.seqlen + h * s.head, p.head_dim_v,
+      reference::load_row(p.output(), bytes.data(), b * s.batch + p.row(r) * s.seqlen + h * s.head, p.head_dim_v,
                           &o[static_cast<std::size_t>((i * p.heads_q + h) * p.head_dim_v)]);
   });
   return o;
@@ -82,7 +82,7 @@ Case make_case(const reference::Problem& shape, reference::Layout layout, refere
 ForwardProblem host_problem(const Case& c) {
   const reference::Problem& p = c.problem();
   ForwardProblem f;
-  f.dtype = p.dtype, f.mask = p.mask;
+  f.dtype = p.dtype, f.dtype_o = p.dtype_o, f.mask = p.mask;
   f.batch = p.batch, f.heads_q = p.heads_q, f.heads_kv = p.heads_kv;
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k;
   f.head_dim = p.head_dim, f.head_dim_v = p.head_dim_v;
@@ -113,7 +113,7 @@ Outcome run_case(Device& device, Attention& attention, const Case& c, const Forw
   if (!out.status.ok()) return out;
   out.kernel = plan->kernel_name(), out.plan = plan->describe();
 
-  const auto o_bytes = static_cast<std::size_t>(t.o_elements * reference::bytes_of(p.dtype));
+  const auto o_bytes = static_cast<std::size_t>(t.o_elements * reference::bytes_of(p.output()));
   const auto lse_bytes = static_cast<std::size_t>(p.batch * p.heads_q * p.seqlen_q * 4);
   GuardedBuffer q(device, t.q.size()), k(device, t.k.size()), v(device, t.v.size());
   GuardedBuffer o(device, o_bytes), lse(device, lse_bytes);

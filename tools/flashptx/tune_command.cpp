@@ -40,7 +40,7 @@ void read_options(TuneCommand& o) {
   for (const std::string& text : o.dtypes) {
     DataType t{};
     if (!reference::parse_data_type(text, &t))
-      leave(exit_usage, "--dtype " + text + ": wanted f16 or bf16");
+      leave(exit_usage, "--dtype " + text + ": wanted f16, bf16, e4m3 or e5m2");
     o.grid.dtypes.push_back(t);
   }
   for (const std::string& text : o.masks)

@@ -103,6 +103,14 @@ double softmax_row(const Problem& p, Real* s, std::int64_t visible, std::int64_t
   }
   Real sum = 0;
   for (std::int64_t j = 0; j < visible; ++j) sum += s[j] = std::exp(s[j] - largest);
+  if constexpr (std::is_same_v<Real, float>) {
+    if (p.eight_bit()) {
+      for (std::int64_t j = 0; j < visible; ++j) s[j] *= 256;
+      round_probabilities(DataType::e4m3, s, visible);
+      for (std::int64_t j = 0; j < visible; ++j) s[j] /= 256 * sum;
+      return static_cast<double>(largest + std::log(sum));
+    }
+  }
   for (std::int64_t j = 0; j < visible; ++j) s[j] /= sum;
   if constexpr (std::is_same_v<Real, float>) round_probabilities(p.dtype, s, visible);
   return static_cast<double>(largest + std::log(sum));
@@ -115,7 +123,7 @@ void attend_block(const Problem& p, const KeysValues<Real>& kv, std::int64_t b, 
   const std::int64_t count = std::min<std::int64_t>(rows_per_block, p.row_count() - first);
   const std::int64_t last_visible = p.visible(p.row(first + count - 1));  // rows ascend, so does visibility
   const std::int64_t keys = pad16(last_visible);
-  const DataType out_type = bytes_of(p.dtype) == 1 ? DataType::bf16 : p.dtype;
+  const DataType out_type = p.output();
   std::vector<Real> q(static_cast<std::size_t>(rows_per_block * p.head_dim));
   std::vector<Real> s(static_cast<std::size_t>(rows_per_block * keys));
   std::vector<Real> o(static_cast<std::size_t>(rows_per_block * kv.dim_v_padded));

@@ -20,6 +20,7 @@ struct Strides {
 
 struct Problem {
   DataType dtype = DataType::bf16;
+  DataType dtype_o = DataType::bf16;  // of O if dtype has 8 bits; else O has dtype
   std::int64_t batch = 1, heads_q = 1, heads_kv = 1, seqlen_q = 1, seqlen_k = 1;
   int head_dim = 128, head_dim_v = 128;
   Mask mask = Mask::full;
@@ -31,6 +32,8 @@ struct Problem {
   std::vector<std::int64_t> rows;
   int threads = 0;  // 0: all cores
 
+  bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
+  DataType output() const { return eight_bit() ? dtype_o : dtype; }
   std::int64_t row_count() const {
     return rows.empty() ? seqlen_q : static_cast<std::int64_t>(rows.size());
   }
@@ -49,7 +52,8 @@ struct Result {
 };
 
 Result attention_float64(const Problem& problem);
-// Rounds O and P to the problem's type; S, softmax and sums are float.
+// Rounds O and P to the problem's type; S, softmax and sums are float. 8 bit: P is e4m3 of 256 exp(s - max), before the
+// division by the sum, since e4m3 has nothing near 1 / seqlen_k.
 Result attention_plain(const Problem& problem);
 
 // Calls body(0..count-1) from `threads` threads (0: all cores).

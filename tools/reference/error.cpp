@@ -114,7 +114,7 @@ Error compare(const Problem& p, const Result& exact, const Result& plain, const 
     error.first_failure = "the result has another number of elements than the reference";
     return error;
   }
-  const DataType out = bytes_of(p.dtype) == 1 ? DataType::bf16 : p.dtype;
+  const DataType out = p.output();
   Totals totals;
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t head = 0; head < p.heads_q; ++head)
