@@ -35,12 +35,15 @@ struct Totals {
 
 // Half a unit in the last place of the largest value is what rounding O alone costs: a tile whose plain error
 // happens to be smaller (few elements, or exact values) is still allowed that.
-double allowance(double plain_max, double largest, DataType out) {
-  return 2 * plain_max + 0.5 * epsilon(out) * largest + 1e-5 * largest;
+// 8 bit: four times, as FlashAttention-3's own tests: the largest of a row's P is exact in the plain computation, and one
+// that came late need not be in the kernel's; and the tensor cores keep about 14 bits of an FP8 sum (2^-12 of the largest).
+double allowance(double plain_max, double largest, const Problem& p) {
+  const double small = 0.5 * epsilon(p.output()) * largest + 1e-5 * largest;
+  return p.eight_bit() ? 4 * plain_max + small + 0x1p-12 * largest : 2 * plain_max + small;
 }
 
 void compare_tile(const Problem& p, const Result& exact, const Result& plain, const std::vector<float>& o,
-                  std::int64_t b, std::int64_t head, std::int64_t first, DataType out, Totals* totals,
+                  std::int64_t b, std::int64_t head, std::int64_t first, Totals* totals,
                   Error* error) {
   Tile tile;
   for (std::int64_t r = first; r < std::min(first + rows_at_once, p.row_count()); ++r) {
@@ -70,7 +73,7 @@ void compare_tile(const Problem& p, const Result& exact, const Result& plain, co
     }
   }
   totals->largest = std::max(totals->largest, tile.largest);
-  const double allowed = allowance(tile.plain_max, tile.largest, out);
+  const double allowed = allowance(tile.plain_max, tile.largest, p);
   if (tile.max > allowed) {
     error->ok = false;
     if (error->first_failure.empty())
@@ -81,7 +84,8 @@ void compare_tile(const Problem& p, const Result& exact, const Result& plain, co
   error->plain_max = std::max(error->plain_max, tile.plain_max);
 }
 
-// fp32 sums of fp32 products: a few units of the last place of the largest score, and of the logarithm.
+// fp32 sums of fp32 products: a few units of the last place of the largest score, and of the logarithm. 8 bit: the tensor
+// cores keep about 14 bits of a score's sum.
 void compare_lse(const Problem& p, const Result& exact, const Result& plain, const std::vector<float>& lse,
                  Error* error) {
   for (std::size_t i = 0; i < lse.size(); ++i) {
@@ -93,7 +97,8 @@ void compare_lse(const Problem& p, const Result& exact, const Result& plain, con
     if (std::isinf(wanted) && got == wanted) off = 0;
     if (std::isnan(wanted) && std::isnan(got)) off = 0;
     const double plain_off = std::isinf(wanted) ? 0 : std::fabs(plain.lse[i] - wanted);
-    const double allowed = 2 * plain_off + 2e-5 + 1e-6 * std::fabs(std::isinf(wanted) ? 0 : wanted);
+    const double size = std::isinf(wanted) ? 0 : std::fabs(wanted);
+    const double allowed = 2 * plain_off + 2e-5 + 1e-6 * size + (p.eight_bit() ? 0x1p-12 * (1 + size) : 0);
     error->lse_allowed = std::max(error->lse_allowed, allowed);
     if (!(off <= allowed)) {
       error->ok = false;
@@ -114,16 +119,15 @@ Error compare(const Problem& p, const Result& exact, const Result& plain, const 
     error.first_failure = "the result has another number of elements than the reference";
     return error;
   }
-  const DataType out = p.output();
   Totals totals;
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t head = 0; head < p.heads_q; ++head)
       for (std::int64_t first = 0; first < p.row_count(); first += rows_at_once)
-        compare_tile(p, exact, plain, o, b, head, first, out, &totals, &error);
+        compare_tile(p, exact, plain, o, b, head, first, &totals, &error);
   const double n = static_cast<double>(std::max<std::int64_t>(totals.elements, 1));
   error.rms = std::sqrt(totals.squares / n);
   error.plain_rms = std::sqrt(totals.plain_squares / n);
-  error.allowed_max = allowance(error.plain_max, totals.largest, out);
+  error.allowed_max = allowance(error.plain_max, totals.largest, p);
   compare_lse(p, exact, plain, lse, &error);
   return error;
 }

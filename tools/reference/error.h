@@ -1,7 +1,7 @@
 // How far a result may be from float64, and how far it is.
 //
 // The rule is FlashAttention's: the largest error is at most twice that of the plain computation in the same type,
-// plus a small absolute term. It is asked of every tile of 64 query rows of a head, not only of the whole tensor:
+// plus a small absolute term (8 bit: error.cpp, allowance). It is asked of every tile of 64 query rows of a head, not only of the whole tensor:
 // under a causal mask the first rows are a hundred times larger than the last, and their rounding would hide
 // anything wrong further down. Next: tests/reference/.
 #pragma once
