@@ -335,6 +335,7 @@ void emit_release_previous_q(ForwardContext& f) {
 bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
+  if (c.problem.eight_bit()) return c.plan.o_own_buffer;  // also where P V is complete by then
   bool pv_lags = !trips.epilogue.empty() && trips.epilogue.front().what == Do::pv;
   return pv_lags && (c.plan.q_stages == 2 || c.plan.o_own_buffer);
 }
@@ -472,7 +473,8 @@ void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
 
 // The end of a tile. Where the next tile's first Q K^T may run under this tile's store it is issued before; the two
 // ways have their own copy of the store, because ptxas must see on each path which products are in flight.
-void emit_tile_end(ForwardContext& f, bool crossing, const ConsumerState& st) {
+// `pv_pending`: the last P V is still in flight here.
+void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const ConsumerState& st) {
   Kernel& k = f.k;
   emit_turn_to_next(f, st);
   if (!crossing) {
@@ -488,18 +490,22 @@ void emit_tile_end(ForwardContext& f, bool crossing, const ConsumerState& st) {
     trace_run(f, 5, f.kv_count);
     emit_wait_q(f);
     emit_first_qk(f);
-    trace_mark(f, TraceEvent::wait_pv);
-    k.wgmma_wait_group(0).note("O and the next tile's S are complete");
-    emit_free(f, "v", f.smem.v_empty, 1);
+    if (pv_pending) {
+      trace_mark(f, TraceEvent::wait_pv);
+      k.wgmma_wait_group(0).note("O and the next tile's S are complete");
+      emit_free(f, "v", f.smem.v_empty, 1);
+    }
     trace_mark(f, TraceEvent::store_o);
     emit_epilogue(f);
     emit_release_slot(f);
     k.branch(st.tile_issued);
   });
-  trace_run(f, 1, f.kv_count);
-  trace_mark(f, TraceEvent::wait_pv);
-  k.wgmma_wait_group(0).note("O is complete");
-  emit_free(f, "v", f.smem.v_empty, 1);
+  if (pv_pending) {
+    trace_run(f, 1, f.kv_count);
+    trace_mark(f, TraceEvent::wait_pv);
+    k.wgmma_wait_group(0).note("O is complete");
+    emit_free(f, "v", f.smem.v_empty, 1);
+  }
   emit_store_and_go(f, st);
 }
 
@@ -513,7 +519,7 @@ void emit_no_keys(ForwardContext& f, const ConsumerState& st) {
     for (int r = 0; r < 2; ++r) k.mov_f32(f.p_offset[r], f32_imm(0.0f));
   for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
-  emit_tile_end(f, false, st);
+  emit_tile_end(f, false, false, st);
 }
 
 Budget emit_consumer(ForwardContext& f, const Derived& trips) {
@@ -551,7 +557,7 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   emit_first_qk(f);
   k.label(st.tile_issued);
   budget = emit_blocks(f, trips);
-  emit_tile_end(f, crosses_tiles(f.config, trips), st);
+  emit_tile_end(f, crosses_tiles(f.config, trips), !trips.epilogue.empty(), st);
   k.label(st.end);
   trace_run(f, 1, f.kv_count);
   trace_mark(f, TraceEvent::done);

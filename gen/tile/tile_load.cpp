@@ -17,7 +17,6 @@ struct Producer {
   Reg slot_count;    // tile slots published
   Reg k_row, v_row;  // first key row of the next K and V block
   Reg left, some, more;
-  Reg raw_count = {};  // 8 bit, V transposed here: blocks of V as it lies in memory
 
   void map(const Reg& out, const std::string& name) {
     k.mov_b64(out, symbol(name));
@@ -65,13 +64,13 @@ struct Producer {
     load_block("k", k_count, k_map, k_row, f.smem.k, f.smem.slabs_qk, f.smem.k_stage_bytes,
                f.smem.k_full, f.smem.k_empty);
   }
-  // V as it lies in memory, for the transposing warps.
+  // V as it lies in memory, for the transposing warps: before the K of the same block, whose count and row it shares.
   void load_raw_v() {
     k.comment("V block, to be transposed");
-    trace_run(f, 2, v_count);
+    trace_run(f, 2, k_count);
     k.scope([&] {
       const SharedLayout& m = f.smem;
-      RingSlot slot = ring_slot(k, "raw", v_count, m.raw_stages);
+      RingSlot slot = ring_slot(k, "raw", k_count, m.raw_stages);
       Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0);
       Reg parity = k.b32("raw_free"), dst = k.b32("raw_dst"), column = k.b32("raw_column");
       k.xor_b32(parity, slot.phase, 1);
@@ -86,17 +85,15 @@ struct Producer {
       for (int s = 0; 128 * s < f.dv(); ++s) {
         k.mov_b32(column, 128 * s);
         if (s) k.add_u32(dst, dst, f.n() * 128);
-        k.cp_async_bulk_tensor_load(dst, v_map, {column, v_row, f.kv_head, f.batch_index}, address(bar, m.raw_full));
+        k.cp_async_bulk_tensor_load(dst, v_map, {column, k_row, f.kv_head, f.batch_index}, address(bar, m.raw_full));
       }
     });
-    k.add_u32(v_count, v_count, 1);
-    k.sub_u32(v_row, v_row, f.n());
   }
   void end_raw_v() {
     k.comment("no more V: the transposing warps end");
     k.scope([&] {
       const SharedLayout& m = f.smem;
-      RingSlot slot = ring_slot(k, "raw", v_count, m.raw_stages);
+      RingSlot slot = ring_slot(k, "raw", k_count, m.raw_stages);
       Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0), parity = k.b32("raw_free");
       k.xor_b32(parity, slot.phase, 1);
       k.wait("raw_empty", address(bar, m.raw_empty), parity);
@@ -144,7 +141,7 @@ struct Producer {
   void load_tile() {
     k.sub_u32(left, f.blocks, 1);
     k.mul_lo_u32(k_row, left, f.n());
-    k.mov_b32(v_row, k_row);
+    if (!f.transposes()) k.mov_b32(v_row, k_row);
     k.setp("ne", "u32", some, f.blocks, 0);
     // V goes first where it is transposed: behind K it would wait for the release of K's stage.
     bool raw = f.transposes();
@@ -267,7 +264,7 @@ void emit_producer(ForwardContext& f) {
   p.map(p.k_map, "k_map");
   p.map(p.v_map, "v_map");
   k.mov_b32(p.k_count, 0);
-  k.mov_b32(p.v_count, 0);
+  if (!f.transposes()) k.mov_b32(p.v_count, 0);
   k.mov_b32(p.q_count, 0);
   k.mov_b32(p.slot_count, 0);
   Reg counter;
