@@ -82,7 +82,7 @@ std::string describe(const ForwardPlan& plan, const std::string& reason) {
 
 // ---- Planning
 
-Attention::Attention(Device& device, int sm_margin) : device_(device), sm_margin_(sm_margin) {}
+Attention::Attention(Device& device, int sm_margin) : device_(device), prepare_(device), sm_margin_(sm_margin) {}
 
 Attention::~Attention() {
   for (auto& [name, entry] : kernels_)
@@ -199,6 +199,15 @@ Status Attention::set_grid(ForwardPlan& plan) const {
   return {};
 }
 
+// V^T of the whole tensor in the caller's workspace, before the kernel that reads it.
+Status Attention::plan_transposition(ForwardPlan& plan) {
+  const ForwardProblem& p = plan.problem_;
+  plan.transpose_ = {p.dtype, p.batch, p.seqlen_k, p.heads_kv, p.value_dim(), p.v};
+  plan.workspace_bytes_ =
+      static_cast<std::size_t>(p.batch * p.heads_kv * p.value_dim() * std::max<std::int64_t>(p.keys_padded(), 128));
+  return p.seqlen_k == 0 ? Status{} : prepare_.load_transpose(plan.transpose_);
+}
+
 Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoice& choice,
                                std::unique_ptr<ForwardPlan>* out) {
   if (Status s = check_problem(problem); !s.ok()) return s;
@@ -217,7 +226,13 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
   plan->name_ = config.name();
   if (Status s = set_grid(*plan); !s.ok()) return s;
   plan->arguments_ = scalars(problem);
-  if (Status s = describe_maps(problem, plan->kernel_->facts, plan->descs_); !s.ok()) return s;
+  ForwardProblem seen = problem;  // by the kernel
+  if (config.problem.v_transposed && !problem.v_transposed) {
+    if (Status s = plan_transposition(*plan); !s.ok()) return s;
+    seen.v_transposed = true;
+    seen.v = strides_bhsd(problem.value_dim(), problem.heads_kv, problem.keys_padded());
+  }
+  if (Status s = describe_maps(seen, plan->kernel_->facts, plan->descs_); !s.ok()) return s;
   plan->description_ = flashptx::describe(*plan, reason);
   *out = std::move(plan);
   return {};
@@ -229,7 +244,8 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
 Status ForwardPlan::encode(const ForwardPointers& at) {
   const bool no_keys =
       problem_.seqlen_k == 0;  // K and V are then never read, but their maps must be legal
-  const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : at.v, at.o};
+  const std::uint64_t v = workspace_bytes_ != 0 ? at.workspace : at.v;
+  const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : v, at.o};
   TensorMap* const target[maps] = {&arguments_.q_map, &arguments_.k_map, &arguments_.v_map,
                                    &arguments_.o_map};
   for (int i = 0; i < maps; ++i) {
@@ -245,6 +261,13 @@ Status ForwardPlan::encode(const ForwardPointers& at) {
 Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
   if (problem_.empty()) return {};
   if (Status s = check_pointers(problem_, at); !s.ok()) return s;
+  if (workspace_bytes_ != 0 && problem_.seqlen_k > 0) {
+    if (at.workspace == 0 || at.workspace % 16 != 0)
+      return Status::error(StatusCode::invalid_argument,
+                           "workspace is address " + std::to_string(at.workspace) + ": the plan wants " +
+                               std::to_string(workspace_bytes_) + " bytes at a multiple of 16");
+    if (Status s = owner_->prepare_.transpose_v(transpose_, at.v, at.workspace, stream); !s.ok()) return s;
+  }
   ForwardArguments arguments;
   {
     std::lock_guard lock(mutex_);

@@ -3,7 +3,7 @@
 //
 // Attention owns what plans share: loaded kernels and the ring of tile counters. A ForwardPlan owns
 // what one problem needs: parameter offsets, grid, tensor maps of the last pointers. run() neither
-// allocates nor synchronises. FP8, packed lengths and the backward pass become further problems and
+// allocates nor synchronises. Packed lengths and the backward pass become further problems and
 // plans beside this one. Next: host/problem.h (checks), host/select.h (choice), host/arguments.h
 // (parameters).
 #pragma once
@@ -17,6 +17,7 @@
 #include "gen/catalog.h"
 #include "host/arguments.h"
 #include "host/device.h"
+#include "host/prepare.h"
 #include "host/problem.h"
 
 namespace flashptx {
@@ -42,6 +43,8 @@ class ForwardPlan {
   const KernelEntry* kernel() const { return kernel_; }     // null for an empty problem
   const LaunchDims& dims() const { return dims_; }
   const ForwardProblem& problem() const { return problem_; }
+  // 0: none. Else V is transposed into it first, by a launch of its own; runs that overlap in time need one each.
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
   friend class Attention;
@@ -53,6 +56,8 @@ class ForwardPlan {
   KernelEntry* kernel_ = nullptr;
   LaunchDims dims_;
   std::string name_, description_;
+  std::size_t workspace_bytes_ = 0;
+  TransposeProblem transpose_;  // with a workspace
 
   std::mutex mutex_;  // guards the four below
   TensorMapDesc descs_[maps];
@@ -87,9 +92,11 @@ class Attention {
   Status make_kernel(const KernelConfig& config, const std::string& ptx, KernelEntry* entry);
   Status set_grid(ForwardPlan& plan) const;
   Status make_counters();
+  Status plan_transposition(ForwardPlan& plan);
   std::uint64_t next_counter(Stream stream);
 
   Device& device_;
+  Prepare prepare_;
   const int sm_margin_;
   std::mutex mutex_;  // guards kernels_ and the making of counters_
   std::map<std::string, std::unique_ptr<KernelEntry>> kernels_;

@@ -2,6 +2,7 @@
 // codes, sentences kept per thread. Nothing is decided here. Next: host/attention.cpp,
 // host/c_api_prepare.cpp (the preparation of FP8 operands).
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -78,9 +79,12 @@ std::string describe(const flashptx::DeviceInfo& i) {
 }
 
 Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem* p) {
-  if (c.dtype != FLASHPTX_F16 && c.dtype != FLASHPTX_BF16)
+  if (c.dtype < FLASHPTX_F16 || c.dtype > FLASHPTX_E5M2)
+    return Status::error(StatusCode::unsupported, "dtype is " + std::to_string(c.dtype) +
+                                                      ": must be 0 (f16), 1 (bf16), 2 (e4m3) or 3 (e5m2)");
+  if (c.use_dtype_o != 0 && c.dtype_o != FLASHPTX_F16 && c.dtype_o != FLASHPTX_BF16)
     return Status::error(StatusCode::unsupported,
-                         "dtype is " + std::to_string(c.dtype) + ": must be 0 (f16) or 1 (bf16)");
+                         "dtype_o is " + std::to_string(c.dtype_o) + ": must be 0 (f16) or 1 (bf16)");
   if (c.mask != FLASHPTX_MASK_FULL && c.mask != FLASHPTX_MASK_CAUSAL)
     return invalid("mask is " + std::to_string(c.mask) + ": must be 0 (full) or 1 (causal)");
   if (c.use_softmax_scale != 0 && c.use_softmax_scale != 1)
@@ -101,6 +105,13 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
   p->k = strides(c.k);
   p->v = strides(c.v);
   p->o = strides(c.o);
+  if (c.use_dtype_o != 0) p->dtype_o = static_cast<flashptx::DataType>(c.dtype_o);
+  p->v_transposed = c.v_transposed != 0;
+  p->allow_workspace = c.allow_workspace != 0;
+  p->q_scale = {c.q_scale.batch, c.q_scale.head};
+  p->k_scale = {c.k_scale.batch, c.k_scale.head};
+  p->v_scale = {c.v_scale.batch, c.v_scale.head};
+  p->q_scale_group = c.q_scale_group == 0 ? 1 : c.q_scale_group;
   return {};
 }
 
@@ -197,7 +208,9 @@ flashptx_status flashptx_plan_forward(flashptx_context* context,
     if (context == nullptr) return invalid("context is a null pointer");
     if (problem == nullptr) return invalid("problem is a null pointer");
     flashptx_forward_problem c;
-    if (Status s = read_struct(problem, "flashptx_forward_problem", sizeof c, &c); !s.ok())
+    // Before FP8 the struct ended with ptx.
+    constexpr std::size_t first_version = offsetof(flashptx_forward_problem, dtype_o);
+    if (Status s = read_struct(problem, "flashptx_forward_problem", first_version, &c); !s.ok())
       return s;
     flashptx::ForwardProblem p;
     if (Status s = read_problem(c, &p); !s.ok()) return s;
@@ -227,8 +240,27 @@ flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void*
                                  void* o, float* lse, void* stream) {
   return guarded([&]() -> Status {
     if (plan == nullptr) return invalid("plan is a null pointer");
-    return plan->forward->run({address(q), address(k), address(v), address(o), address(lse)},
-                              stream);
+    flashptx::ForwardPointers at;
+    at.q = address(q), at.k = address(k), at.v = address(v), at.o = address(o), at.lse = address(lse);
+    return plan->forward->run(at, stream);
+  });
+}
+
+size_t flashptx_plan_workspace(const flashptx_plan* plan) {
+  return plan == nullptr ? 0 : plan->forward->workspace_bytes();
+}
+
+flashptx_status flashptx_forward_with(flashptx_plan* plan, const flashptx_forward_args* args, void* stream) {
+  return guarded([&]() -> Status {
+    if (plan == nullptr) return invalid("plan is a null pointer");
+    if (args == nullptr) return invalid("args is a null pointer");
+    flashptx_forward_args a;
+    if (Status s = read_struct(args, "flashptx_forward_args", sizeof a, &a); !s.ok()) return s;
+    flashptx::ForwardPointers at;
+    at.q = address(a.q), at.k = address(a.k), at.v = address(a.v), at.o = address(a.o), at.lse = address(a.lse);
+    at.q_scale = address(a.q_scale), at.k_scale = address(a.k_scale), at.v_scale = address(a.v_scale);
+    at.workspace = address(a.workspace);
+    return plan->forward->run(at, stream);
   });
 }
 

@@ -76,6 +76,10 @@ typedef struct flashptx_strides {
   int64_t batch, seq, head;
 } flashptx_strides;
 
+typedef struct flashptx_scale_strides {
+  int64_t batch, head;
+} flashptx_scale_strides;
+
 /* O = softmax(scale * Q K^T + mask) V, per batch and head.
  * Q: (batch, seqlen_q, heads_q, head_dim)      K: (batch, seqlen_k, heads_kv, head_dim)
  * O: (batch, seqlen_q, heads_q, head_dim_v)    V: (batch, seqlen_k, heads_kv, head_dim_v)
@@ -83,7 +87,7 @@ typedef struct flashptx_strides {
  * heads_kv). Rows that see no key give O = 0 and LSE = -inf. */
 typedef struct flashptx_forward_problem {
   size_t size;     /* sizeof(flashptx_forward_problem) */
-  int32_t dtype;   /* flashptx_dtype of Q, K, V and O */
+  int32_t dtype;   /* flashptx_dtype of Q, K, V; O has the same, or dtype_o for E4M3 and E5M2 */
   int32_t mask;    /* flashptx_mask */
   int64_t batch;   /* >= 0; with batch, heads_q or seqlen_q = 0 nothing is launched */
   int64_t heads_q; /* a multiple of heads_kv */
@@ -98,6 +102,17 @@ typedef struct flashptx_forward_problem {
   const char* kernel; /* NULL: chosen for you; else a kernel name such as
                          attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn */
   const char* ptx;    /* NULL: generated; else PTX text run in place of the named kernel's */
+
+  /* E4M3 and E5M2 only; zero means the default. A tensor is its 8-bit values times its fp32 scale: one a
+   * (batch, head) at data[batch * scale.batch + head * scale.head]. */
+  int32_t dtype_o;         /* of O: FLASHPTX_F16 or FLASHPTX_BF16 when use_dtype_o = 1; else BF16 */
+  int32_t use_dtype_o;
+  int32_t v_transposed;    /* 1: V is V^T as flashptx_transpose_v writes it; v.seq is the stride of its
+                              head_dim_v rows, v.head and v.batch those of heads and batches */
+  int32_t allow_workspace; /* 1: V may be transposed first, into memory that each call is given
+                              (flashptx_plan_workspace): faster for large head_dim and long sequences */
+  flashptx_scale_strides q_scale, k_scale, v_scale; /* elements; 0: shared by all */
+  int64_t q_scale_group;   /* query heads that share a scale: head / q_scale_group picks it; 0 = 1 */
 } flashptx_forward_problem;
 
 /* "0.1.0". */
@@ -149,6 +164,21 @@ const char* flashptx_plan_kernel(const flashptx_plan* plan);
  * synchronisation. Errors: invalid_argument, launch_failed, earlier_error. */
 flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v,
                                  void* o, float* lse, void* stream);
+
+/* Bytes that flashptx_forward_with wants in args.workspace; 0: none. Calls that may run at the same time
+ * need one each. */
+size_t flashptx_plan_workspace(const flashptx_plan* plan);
+
+/* flashptx_forward with all that an FP8 problem can take; zero means "not given". */
+typedef struct flashptx_forward_args {
+  size_t size; /* sizeof(flashptx_forward_args) */
+  const void *q, *k, *v;
+  void* o;
+  float* lse;
+  const float *q_scale, *k_scale, *v_scale; /* NULL: all 1; finite and > 0 (not checked: device memory) */
+  void* workspace;                          /* a multiple of 16 bytes */
+} flashptx_forward_args;
+flashptx_status flashptx_forward_with(flashptx_plan* plan, const flashptx_forward_args* args, void* stream);
 
 /* NULL is allowed. The kernel itself stays loaded until flashptx_destroy. */
 void flashptx_plan_destroy(flashptx_plan* plan);

@@ -327,4 +327,12 @@ Status Prepare::transpose_v(const TransposeProblem& p, std::uint64_t v, std::uin
   return launch(*e, a, blocks(p.seqlen, e->rows) * p.heads, p.batch, stream);
 }
 
+Status Prepare::load_transpose(const TransposeProblem& p) {
+  if (Status s = check_transpose(p); !s.ok()) return s;
+  PrepareConfig c;
+  c.sink = Sink::transpose, c.head_dim = static_cast<int>(p.head_dim);
+  Entry* e = nullptr;
+  return entry_for(c, &e);
+}
+
 }  // namespace flashptx

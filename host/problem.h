@@ -37,6 +37,7 @@ struct ForwardProblem {
   // 8 bit only
   DataType dtype_o = DataType::bf16;
   bool v_transposed = false;   // V is V^T as the transposition pass writes it: v.seq is the stride of its head_dim_v rows
+  bool allow_workspace = false;  // V may be transposed by a pass of its own, into memory that run() is given
   ScaleStrides q_scale, k_scale, v_scale;
   std::int64_t q_scale_group = 1;  // query heads that share a scale
 
@@ -58,7 +59,7 @@ struct TensorView {
 // Strides and size of elements of `size` bytes; `written`: no two rows may overlap.
 Status check_view(const TensorView& t, int size, bool written);
 
-TensorView view_q(const ForwardProblem& p);
+TensorView view_q(const ForwardProblem& p);  // the tensors as the caller has them
 TensorView view_k(const ForwardProblem& p);
 TensorView view_v(const ForwardProblem& p);
 TensorView view_o(const ForwardProblem& p);
@@ -72,6 +73,7 @@ struct ForwardPointers {
   std::uint64_t q = 0, k = 0, v = 0, o = 0;
   std::uint64_t lse = 0;  // 0 = not wanted
   std::uint64_t q_scale = 0, k_scale = 0, v_scale = 0;  // 8 bit: fp32; 0 = all scales are 1
+  std::uint64_t workspace = 0;  // of ForwardPlan::workspace_bytes(), 16-byte aligned
   std::uint64_t trace = 0;  // of a kernel with marks: its buffer (gen/trace_events.h); 0 = not wanted
   std::uint32_t trace_capacity = 0;
 };

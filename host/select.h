@@ -62,6 +62,9 @@ struct Selection {
   std::string reason;
 };
 // unsupported when no row fits. `p` has passed check_problem.
+// Whether V is transposed by a pass of its own where a workspace is allowed.
+bool transposition_pass_pays(const ForwardProblem& p);
+
 Status select_forward(const ForwardProblem& p, Selection* out);
 // The same over other measured rows; with none only the plain rules are left.
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out);

@@ -16,7 +16,7 @@
 namespace flashptx::gen {
 namespace {
 
-constexpr int kUnitsInFlight = 1;
+constexpr int kUnitsInFlight = 1;  // two would spill at the producer's 32 registers
 
 struct TransposeLanes {
   Reg src;           // lane * 128: this lane's key row of a unit, from the stage's first byte
@@ -143,6 +143,11 @@ void emit_transposer(ForwardContext& f, const Reg& index) {
         emit_block(f, lanes, index, raw.stage, v.stage);
         k.fence_proxy_async_shared().note("generic writes, then wgmma reads: in every writing thread");
         k.bar_warp_sync();
+        k.comment("addresses again: kept over the block they would spill");
+        raw = ring_slot(k, "raw_done", count, f.smem.raw_stages);
+        raw_bar = ring_barrier(f, "raw_done_bar", raw.stage, 0);
+        v = ring_slot(k, "v_done", count, f.config.plan.v_ring());
+        v_bar = ring_barrier(f, "v_done_bar", v.stage, 0);
         k.mbarrier_arrive(address(v_bar, f.smem.v_full)).when(first);
         k.mbarrier_arrive(address(raw_bar, f.smem.raw_empty)).when(first);
       }, "no more blocks");

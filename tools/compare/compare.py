@@ -30,7 +30,7 @@ try:  # FlashAttention-3's forward as a wheel, where it is installed (PyPI: fa3-
 except Exception:
     fa3_forward = None
 
-DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
 FIELDS = ["date", "device", "driver", "torch", "cudnn", "dtype", "head_dim", "mask", "batch", "heads", "seqlen",
           "contender", "kernel", "rounds", "launches", "ms_q1", "ms_median", "ms_q3", "tflops", "ratio_to_cudnn", "ratio_to_best_peer", "best_peer", "note"]
@@ -94,7 +94,7 @@ def contenders_of(library, q, k, v, causal, kernels):
         except RuntimeError as error:
             contender.note = str(error).replace("\n", " ")
         out.append(contender)
-    for name, backend in BACKENDS.items():
+    for name, backend in BACKENDS.items() if q.dtype not in flashptx_torch.FP8 else ():
         def call(backend=backend):
             with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -120,7 +120,7 @@ def tried(contender):
 
 def agree(contenders):
     """Largest difference of each from the cuDNN result, so that nothing wrong is timed."""
-    peers = [c for c in contenders if c.name in BACKENDS and not c.note]
+    peers = [c for c in contenders if not c.name.startswith("flashptx") and not c.note]
     if not peers:
         return
     wanted = peers[0].call().float()
@@ -128,7 +128,7 @@ def agree(contenders):
         if c.note:
             continue
         off = (c.call().float() - wanted).abs().max().item()
-        if not off < 0.05:
+        if not off < (0.05 if peers[0].name in BACKENDS else 0.25):
             c.note = f"WRONG: off by {off:.3g} from {peers[0].name}"
 
 
@@ -202,7 +202,7 @@ def main():
                 for seqlen in args.seqlen:
                     batch, heads = args.tokens // seqlen, args.hidden // dim
                     torch.manual_seed(1)
-                    q, k, v = (torch.randn((batch, seqlen, heads, dim), dtype=DTYPES[dtype], device="cuda").transpose(1, 2)
+                    q, k, v = (torch.randn((batch, seqlen, heads, dim), device="cuda").to(DTYPES[dtype]).transpose(1, 2)
                                for _ in range(3))
                     contenders = contenders_of(library, q, k, v, mask == "causal", args.kernel)
                     agree(contenders)

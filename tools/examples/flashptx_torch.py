@@ -30,14 +30,26 @@ class Strides(ctypes.Structure):  # flashptx_strides
     _fields_ = [("batch", c_int64), ("seq", c_int64), ("head", c_int64)]
 
 
+class ScaleStrides(ctypes.Structure):  # flashptx_scale_strides
+    _fields_ = [("batch", c_int64), ("head", c_int64)]
+
+
 class ForwardProblem(ctypes.Structure):  # flashptx_forward_problem
     _fields_ = [("size", c_size_t), ("dtype", c_int32), ("mask", c_int32), ("batch", c_int64), ("heads_q", c_int64),
                 ("heads_kv", c_int64), ("seqlen_q", c_int64), ("seqlen_k", c_int64), ("head_dim", c_int64),
                 ("head_dim_v", c_int64), ("use_softmax_scale", c_int32), ("softmax_scale", c_float),
-                ("q", Strides), ("k", Strides), ("v", Strides), ("o", Strides), ("kernel", c_char_p), ("ptx", c_char_p)]
+                ("q", Strides), ("k", Strides), ("v", Strides), ("o", Strides), ("kernel", c_char_p), ("ptx", c_char_p),
+                ("dtype_o", c_int32), ("use_dtype_o", c_int32), ("v_transposed", c_int32), ("allow_workspace", c_int32),
+                ("q_scale", ScaleStrides), ("k_scale", ScaleStrides), ("v_scale", ScaleStrides), ("q_scale_group", c_int64)]
 
 
-DTYPES = {torch.float16: 0, torch.bfloat16: 1}
+class ForwardArgs(ctypes.Structure):  # flashptx_forward_args
+    _fields_ = [("size", c_size_t)] + [(name, c_void_p) for name in (
+        "q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale", "workspace")]
+
+
+DTYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2, torch.float8_e5m2: 3}
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 class Library:
@@ -54,6 +66,8 @@ class Library:
         lib.flashptx_create.argtypes = [ctypes.POINTER(Options), ctypes.POINTER(c_void_p)]
         lib.flashptx_plan_forward.argtypes = [c_void_p, ctypes.POINTER(ForwardProblem), ctypes.POINTER(c_void_p)]
         lib.flashptx_forward.argtypes = [c_void_p] * 7
+        lib.flashptx_forward_with.argtypes = [c_void_p, ctypes.POINTER(ForwardArgs), c_void_p]
+        lib.flashptx_plan_workspace.argtypes, lib.flashptx_plan_workspace.restype = [c_void_p], c_size_t
         self.contexts, self.plans, self.lock = {}, {}, threading.Lock()
 
     def check(self, status, context=None):
@@ -78,16 +92,27 @@ class Library:
                     size=ctypes.sizeof(ForwardProblem), dtype=DTYPES[dtype], mask=int(causal), batch=q_shape[0],
                     heads_q=q_shape[1], heads_kv=k_shape[1], seqlen_q=q_shape[2], seqlen_k=k_shape[2], head_dim=q_shape[3],
                     head_dim_v=v_dim, use_softmax_scale=int(scale is not None), softmax_scale=scale or 0.0,
-                    q=q, k=k, v=v, o=o, kernel=kernel.encode() if kernel else None)
+                    q=q, k=k, v=v, o=o, kernel=kernel.encode() if kernel else None, allow_workspace=1)
+                for scale in (problem.q_scale, problem.k_scale, problem.v_scale):
+                    scale.batch, scale.head = 0, 0  # one scale a tensor
                 context, plan = self.context(device), c_void_p()
                 self.check(self.lib.flashptx_plan_forward(context, ctypes.byref(problem), ctypes.byref(plan)), context)
                 self.plans[key] = plan
             return self.plans[key]
 
-    def forward(self, q, k, v, o, lse, causal, scale=None, kernel=None):
+    def forward(self, q, k, v, o, lse, causal, scale=None, kernel=None, descale=(None, None, None)):
+        """FP8: o is bfloat16, descale the fp32 scales of q, k and v, one element each or None."""
         strides = tuple((x.stride(0), x.stride(2), x.stride(1)) for x in (q, k, v, o))
         plan = self.plan(q.device.index, q.dtype, causal, scale, tuple(q.shape), tuple(k.shape), v.shape[3], strides, kernel)
         stream = torch.cuda.current_stream(q.device).cuda_stream
+        if q.dtype in FP8:
+            bytes_needed = self.lib.flashptx_plan_workspace(plan)
+            workspace = torch.empty(bytes_needed, dtype=torch.uint8, device=q.device)  # the allocator knows the stream
+            scales = [x.data_ptr() if x is not None else None for x in descale]
+            args = ForwardArgs(ctypes.sizeof(ForwardArgs), q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
+                               lse.data_ptr() if lse is not None else None, *scales, workspace.data_ptr())
+            self.check(self.lib.flashptx_forward_with(plan, ctypes.byref(args), stream))
+            return plan
         self.check(self.lib.flashptx_forward(plan, q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
                                              lse.data_ptr() if lse is not None else None, stream))
         return plan
@@ -101,7 +126,8 @@ def library():
 def outputs(q, v):
     """O as (batch, seqlen, heads, dim) in memory, seen as (batch, heads, seqlen, dim)."""
     batch, heads, seqlen, _ = q.shape
-    o = q.new_empty((batch, seqlen, heads, v.shape[3])).transpose(1, 2)
+    dtype = torch.bfloat16 if q.dtype in FP8 else q.dtype
+    o = q.new_empty((batch, seqlen, heads, v.shape[3]), dtype=dtype).transpose(1, 2)
     return o, q.new_empty((batch, heads, seqlen), dtype=torch.float32)
 
 
@@ -109,7 +135,7 @@ def outputs(q, v):
 def attention_op(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None
                  ) -> tuple[torch.Tensor, torch.Tensor]:
     if q.dtype not in DTYPES or k.dtype != q.dtype or v.dtype != q.dtype:
-        raise TypeError(f"flashptx: q, k, v must all be float16 or bfloat16, not {q.dtype}, {k.dtype}, {v.dtype}")
+        raise TypeError(f"flashptx: q, k, v must all be float16, bfloat16, float8_e4m3fn or float8_e5m2, not {q.dtype}, {k.dtype}, {v.dtype}")
     # The head dimension must be contiguous; everything else the library takes as it is or refuses by name.
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     o, lse = outputs(q, v)

@@ -82,6 +82,7 @@ std::vector<reference::Problem> cells(const BenchGrid& grid) {
 struct Bench::Contender {
   BenchRow* row = nullptr;
   std::unique_ptr<ForwardPlan> plan;
+  std::uint64_t workspace = 0;  // where V is transposed by a pass of its own, whose time counts
 };
 
 Bench::Bench(Device& device, BenchOptions options)
@@ -138,7 +139,9 @@ Status Bench::time_once(Contender& c, int warmup, int repeats) {
   std::vector<float> samples;
   const auto launch = [&] {
     const Set& set = sets_[next_set_++ % sets_.size()];
-    return c.plan->run({set.q, set.k, set.v, set.o, 0}, nullptr);
+    ForwardPointers at;
+    at.q = set.q, at.k = set.k, at.v = set.v, at.o = set.o, at.workspace = c.workspace;
+    return c.plan->run(at, nullptr);
   };
   const Status s = device_.time(launch, warmup, repeats, nullptr, &samples);
   if (!s.ok()) c.row->note = s.message;
@@ -203,6 +206,7 @@ Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& k
   problem.seqlen_q = p.seqlen_q, problem.seqlen_k = p.seqlen_k;
   problem.head_dim = p.head_dim, problem.head_dim_v = p.head_dim_v;
   problem.softmax_scale = p.scale;
+  problem.allow_workspace = true;
   problem.q = strides_bshd(p.seqlen_q, p.heads_q, p.head_dim);
   problem.k = strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim);
   problem.v = strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim_v);
@@ -214,24 +218,24 @@ Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& k
     fresh[i].label = kernels[i].label;
     Contender c;
     c.row = &fresh[i];
-    KernelConfig config;
-    // Random data are random in any order, so that V may pass for V^T.
-    problem.v_transposed = KernelConfig::parse(kernels[i].choice.kernel, &config, nullptr) && config.problem.v_transposed;
-    problem.v = problem.v_transposed ? strides_bhsd(p.head_dim_v, p.heads_kv, problem.keys_padded())
-                                     : strides_bshd(p.seqlen_k, p.heads_kv, p.head_dim_v);
     const Status s = attention_.plan_forward(problem, kernels[i].choice, &c.plan);
     if (!s.ok()) {
       fresh[i].note = s.message;
       continue;
     }
     fresh[i].kernel = c.plan->kernel_name();
+    if (c.plan->workspace_bytes() != 0)
+      if (Status s2 = device_.allocate(c.plan->workspace_bytes(), &c.workspace); !s2.ok()) return s2;
     contenders.push_back(std::move(c));
   }
   measure(contenders);
+  const Status done = device_.synchronize(nullptr);
+  for (const Contender& c : contenders)
+    if (c.workspace != 0) device_.free(c.workspace);
   for (BenchRow& row : fresh)
     if (row.note.empty()) row.note = refuse_samples(row.milliseconds);
   rows->insert(rows->end(), fresh.begin(), fresh.end());
-  return device_.synchronize(nullptr);
+  return done;
 }
 
 }  // namespace flashptx

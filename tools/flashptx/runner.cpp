@@ -87,6 +87,7 @@ ForwardProblem host_problem(const Case& c) {
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k;
   f.head_dim = p.head_dim, f.head_dim_v = p.head_dim_v;
   f.softmax_scale = p.scale;
+  f.allow_workspace = true;
   f.q = host_strides(p.q_strides), f.k = host_strides(p.k_strides), f.v = host_strides(p.v_strides);
   f.o = host_strides(c.tensors.o_strides);
   return f;
@@ -129,6 +130,11 @@ Outcome run_case(Device& device, Attention& attention, const Case& c, const Forw
   at.v = (fused ? q : v).address() + static_cast<std::uint64_t>(t.v_offset);
   at.o = o.address();
   at.lse = c.lse ? lse.address() : 0;
+  GuardedBuffer workspace(device, plan->workspace_bytes());
+  if (plan->workspace_bytes() != 0) {
+    if (out.status = workspace.allocate(0xff); !out.status.ok()) return out;
+    at.workspace = workspace.address();
+  }
   out.status = plan->run(at, nullptr);
   if (out.status.ok()) out.status = device.synchronize(nullptr);
   if (!out.status.ok()) return out;
