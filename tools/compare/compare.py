@@ -33,7 +33,7 @@ except Exception:
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
 FIELDS = ["date", "device", "driver", "torch", "cudnn", "dtype", "head_dim", "mask", "batch", "heads", "seqlen",
-          "contender", "kernel", "rounds", "launches", "ms_q1", "ms_median", "ms_q3", "tflops", "ratio_to_cudnn", "ratio_to_best_peer", "best_peer", "note"]
+          "contender", "kernel", "rounds", "launches", "ms_q1", "ms_median", "ms_q3", "tflops", "ratio_to_cudnn", "ratio_to_best_peer", "best_peer", "relative_rms", "note"]
 
 
 def parse():
@@ -50,6 +50,7 @@ def parse():
     p.add_argument("--hidden", type=int, default=2048)
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--launches", type=int, default=10)
+    p.add_argument("--errors", action="store_true", help="also each contender's RMS error relative to fp32 attention")
     p.add_argument("--csv", help="write this file")
     return p.parse_args()
 
@@ -63,7 +64,7 @@ def peer_table():
 class Contender:
     def __init__(self, name, call, kernel=""):
         self.name, self.call, self.kernel, self.ms, self.note = name, call, kernel, [], ""
-        self.graph = None
+        self.graph, self.relative_rms = None, None
 
     def capture(self, launches):
         """All launches of a sample as one CUDA graph, so that no contender is timed by its Python."""
@@ -132,6 +133,15 @@ def agree(contenders):
             c.note = f"WRONG: off by {off:.3g} from {peers[0].name}"
 
 
+def measure_errors(contenders, q, k, v, causal):
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        exact = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)
+    size = exact.square().mean().sqrt()
+    for c in contenders:
+        if not c.note:
+            c.relative_rms = ((c.call().float() - exact).square().mean().sqrt() / size).item()
+
+
 def time_rounds(contenders, rounds, launches):
     running = [c for c in contenders if not c.note]
     for c in running:
@@ -156,7 +166,8 @@ def rows_of(contenders, facts, flop, table, key):
     cudnn = next((c for c in contenders if c.name == "cudnn" and c.ms), None)
     rows = []
     for c in contenders:
-        row = dict(facts, contender=c.name, kernel=c.kernel, rounds=len(c.ms), note=c.note)
+        row = dict(facts, contender=c.name, kernel=c.kernel, rounds=len(c.ms), note=c.note,
+                   relative_rms=f"{c.relative_rms:.4e}" if c.relative_rms else "")
         if c.ms:
             low, median, high = statistics.quantiles(c.ms, n=4) if len(c.ms) > 1 else c.ms * 3
             row.update(ms_q1=f"{low:.5f}", ms_median=f"{median:.5f}", ms_q3=f"{high:.5f}",
@@ -206,6 +217,8 @@ def main():
                                for _ in range(3))
                     contenders = contenders_of(library, q, k, v, mask == "causal", args.kernel)
                     agree(contenders)
+                    if args.errors:
+                        measure_errors(contenders, q, k, v, mask == "causal")
                     time_rounds(contenders, args.rounds, args.launches)
                     flop = 4 * seqlen * seqlen * dim * heads * batch / (2 if mask == "causal" else 1)
                     cell = dict(facts, dtype=dtype, head_dim=dim, mask=mask, batch=batch, heads=heads, seqlen=seqlen,
@@ -214,6 +227,7 @@ def main():
                     wrong |= any(r.get("note", "").startswith("WRONG") for r in rows)
                     print(f"{dtype} d{dim} {mask} s={seqlen}: " + "   ".join(
                         f"{r['contender']} {r['tflops']} ({r.get('ratio_to_cudnn', '?')})"
+                        + (f" error {r['relative_rms']}" if r.get("relative_rms") else "")
                         + (f" best peer x{r['ratio_to_best_peer']}" if r["contender"].startswith("flashptx") else "")
                         if r.get("tflops")
                         else f"{r['contender']}: {r['note']}" for r in rows), flush=True)
