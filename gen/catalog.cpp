@@ -169,13 +169,13 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   if (problem.eight_bit()) {
     // RMS error over plain: 4 % with two checked blocks; three warpgroups hide each other's softmax, so that none of them
     // needs the registers of an overlap inside (at head_dim 64 there is room for P V over the back edge).
-    p.o_own_buffer = true, p.tile_kv = 128;
+    p.o_own_buffer = true, p.tile_kv = 128, p.guard_blocks = 3;
     if (d <= 128) {
       p.warpgroups = 3, p.kv_stages = d <= 64 ? 3 : 2, p.q_stages = 2, p.schedule = d <= 64 ? "trailing" : "serial";
       if (d > 64) p.v_stages = problem.v_transposed ? 0 : 3;
       if (problem.v_transposed) p.kv_stages = 3;
     } else {  // V^T by a pass of its own is faster (host/select.cpp): 240 registers then allow the overlap
-      p.warpgroups = 2, p.kv_stages = 2, p.schedule = problem.v_transposed ? "overlap" : "serial";
+      p.warpgroups = 2, p.kv_stages = 2, p.schedule = "overlap";
     }
     return p;
   }

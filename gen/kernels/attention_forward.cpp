@@ -101,7 +101,7 @@ void emit_consumer_setup(ForwardContext& f) {
   f.grew = k.pred("grew");
   f.huge = k.pred("huge");
   f.o_keep = k.pred("o_keep");
-  f.col_limit = k.b32("col_limit", 2);
+  if (f.has_col_limits()) f.col_limit = k.b32("col_limit", 2);
   if (!f.eight_bit()) k.ld_param_f32(f.scale_log2, "softmax_scale_log2");
   f.slot_count = f.q_count;
   if (f.guarded()) {
@@ -159,7 +159,7 @@ void emit_warpgroup_range(ForwardContext& f) {
       k.sub_s32(f.first_unchecked, f.first_unchecked, f.config.plan.guard_blocks);
       k.selp_b32(f.first_unchecked, 0, f.first_unchecked, f.safe);
     }
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2 && f.has_col_limits(); ++r) {
       if (f.causal()) {
         k.add_s32(t, f.own_q_row0, f.warp_row);
         k.add_s32(t, t, 1 + 8 * r);
@@ -335,7 +335,11 @@ void emit_release_previous_q(ForwardContext& f) {
 bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
-  if (c.problem.eight_bit()) return c.plan.o_own_buffer;  // also where P V is complete by then
+  if (c.problem.eight_bit()) {
+    // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
+    SharedLayout m(c);
+    return c.plan.o_own_buffer && m.o_slabs == m.slabs_o;
+  }
   bool pv_lags = !trips.epilogue.empty() && trips.epilogue.front().what == Do::pv;
   return pv_lags && (c.plan.q_stages == 2 || c.plan.o_own_buffer);
 }
@@ -756,7 +760,7 @@ RegisterSplit register_split(const KernelConfig& c) {
   // Entry count = 65536 / threads rounded down to 8; the sum over warpgroups must fit what was launched.
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 248};
-    case 2: return (c.problem.eight_bit() ? !c.problem.v_transposed : c.plan.dynamic_tiles) ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
+    case 2: return !c.problem.eight_bit() && c.plan.dynamic_tiles ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
     case 3: return {32, 160, 128};
     case 4: return {24, 112, 96};
     default: return {};

@@ -8,6 +8,7 @@
 // whose numbers mod 8 differ: the lanes with g >= 4 swap even and odd by their own PRMT selector.
 // A warp takes every third group of 16 columns: its addresses are then one XOR for the loads and immediates else,
 // because the latency of a single warp's instructions is what bounds this (a prototype: 12 % of the kernel's time).
+// One unit in flight and few registers kept: the role has 24 to 40 of them.
 // Predicted: 4 units x (1 ldmatrix + 4 PRMT + 1 stmatrix) and 10 integer instructions a group; at head_dim 128 three
 // groups a warp and block, about 110 issue slots of the 1536 tensor clocks that 192 x 128 take.
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
@@ -16,30 +17,26 @@
 namespace flashptx::gen {
 namespace {
 
-constexpr int kUnitsInFlight = 1;  // two would spill at the producer's 32 registers
-
 struct TransposeLanes {
-  Reg src;           // lane * 128: this lane's key row of a unit, from the stage's first byte
-  Reg src_key;       // 16 * (lane % 8): the swizzle of that row
-  Vec dst;           // [4] this lane's row of stmatrix and its chunk for the unit of 32 keys
-  Reg even, odd;     // PRMT selectors: what goes into matrices 0 and 1
+  Reg src;     // 128 * lane: this lane's key row of a unit
+  Reg key;     // 16 * (lane % 8): the swizzle of that row
+  Reg dst;     // this lane's row of stmatrix and its chunk, for the first 32 keys: the others are this ^ 32 u
+  Reg select;  // PRMT selector of what goes into matrix 0; matrix 1 takes the other one of the pair
 };
 
 TransposeLanes emit_lanes(ForwardContext& f) {
   Kernel& k = f.k;
-  TransposeLanes t{k.b32("src_row"), k.b32("src_key"), k.b32("dst_row", 4), k.b32("pick_first"), k.b32("pick_second")};
+  TransposeLanes t{k.b32("src_row"), k.b32("src_key"), k.b32("dst_row"), k.b32("pick_first")};
   k.scope([&] {
     Reg lane = k.b32("lane"), row = k.b32("row"), high = k.pred("is_high_row"), odd = k.b32("is_odd_matrix");
-    Reg chunk = k.b32("chunk"), half = k.b32("half");
-    k.mov_b32(lane, special("tid.x"));
-    k.and_b32(lane, lane, 31);
+    Reg half = k.b32("half");
+    k.mov_b32(lane, special("laneid"));
     k.shl_b32(t.src, lane, 7);
-    k.and_b32(t.src_key, lane, 7);
-    k.shl_b32(t.src_key, t.src_key, 4);
+    k.and_b32(t.key, lane, 7);
+    k.shl_b32(t.key, t.key, 4);
     k.comment("data of lane 4g + t: columns 2g and 2g + 1; g < 4 sends the even one first, g >= 4 the odd one");
     k.setp("ge", "u32", high, lane, 16);
-    k.selp_b32(t.even, hex(0x7531), hex(0x6420), high);
-    k.selp_b32(t.odd, hex(0x6420), hex(0x7531), high);
+    k.selp_b32(t.select, hex(0x7531), hex(0x6420), high);
     k.comment("address of lane 8i + r: matrix i = {first, second} of keys 0-15, then of keys 16-31; row r of it");
     k.and_b32(row, lane, 7);
     k.setp("ge", "u32", high, row, 4);
@@ -52,11 +49,8 @@ TransposeLanes emit_lanes(ForwardContext& f) {
     k.and_b32(odd, row, 7);
     k.xor_b32(half, half, odd);
     k.shl_b32(row, row, 7);
-    for (int u = 0; u < 4; ++u) {
-      k.xor_b32(chunk, half, 2 * u);
-      k.shl_b32(chunk, chunk, 4);
-      k.add_u32(t.dst[u], row, chunk);
-    }
+    k.shl_b32(half, half, 4);
+    k.add_u32(t.dst, row, half);
   });
   return t;
 }
@@ -65,20 +59,18 @@ TransposeLanes emit_lanes(ForwardContext& f) {
 void emit_group(ForwardContext& f, const TransposeLanes& t, const Reg& src, const Reg& dst) {
   Kernel& k = f.k;
   k.scope([&] {
-    Vec raw = k.b32("v_pairs", 4 * kUnitsInFlight), word = k.b32("v_words", 4);
-    Reg at = k.b32("dst_at");
-    for (int first = 0; first < f.n() / 32; first += kUnitsInFlight) {
-      for (int u = 0; u < kUnitsInFlight; ++u)
-        k.ldmatrix_trans(raw.slice(4 * u, 4), address(src, 4096 * (first + u)));
-      for (int u = 0; u < kUnitsInFlight; ++u) {
-        for (int half = 0; half < 2; ++half) {
-          const Reg a = raw[4 * u + 2 * half], b = raw[4 * u + 2 * half + 1];
-          k.prmt_b32(word[2 * half], a, b, t.even);
-          k.prmt_b32(word[2 * half + 1], a, b, t.odd);
-        }
-        k.add_u32(at, dst, t.dst[(first + u) % 4]);
-        k.stmatrix_x4(address(at, (first + u) / 4 * f.smem.slab_bytes_v), word.all());
+    Vec raw = k.b32("v_pairs", 4), word = k.b32("v_words", 4);
+    Reg at = k.b32("dst_at"), other = k.b32("pick_second");
+    k.xor_b32(other, t.select, hex(0x1111)).note("0x6420 and 0x7531");
+    for (int u = 0; u < f.n() / 32; ++u) {
+      k.ldmatrix_trans(raw.all(), address(src, 4096 * u));
+      for (int half = 0; half < 2; ++half) {
+        k.prmt_b32(word[2 * half], raw[2 * half], raw[2 * half + 1], t.select);
+        k.prmt_b32(word[2 * half + 1], raw[2 * half], raw[2 * half + 1], other);
       }
+      k.xor_b32(at, t.dst, 32 * (u % 4));
+      k.add_u32(at, at, dst);
+      k.stmatrix_x4(address(at, u / 4 * f.smem.slab_bytes_v), word.all());
     }
   });
 }
@@ -99,7 +91,7 @@ void emit_block(ForwardContext& f, const TransposeLanes& t, const Reg& index, co
       k.loop("column group", [&] {
         k.shl_b32(swizzled, group, 4);
         if (f.dv() > 128) k.and_b32(swizzled, swizzled, 127);
-        k.xor_b32(swizzled, swizzled, t.src_key);
+        k.xor_b32(swizzled, swizzled, t.key);
         k.add_u32(src, from, swizzled);
         if (f.dv() > 128) {
           k.shr_u32(swizzled, group, 3).note("the next 128 columns of V lie one slab further on");
