@@ -864,7 +864,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config) {
         k.shr_u32(transposer, thread, 5);
         k.sub_u32(transposer, transposer, 1);
         k.setp("lt", "u32", transposes, transposer, kTransposers).note("warps 1 to 3");
-        k.if_(transposes, [&] { emit_transposer(p, transposer); });
+        k.if_(transposes, [&] { emit_transposer(p); });
       }
     });
   });

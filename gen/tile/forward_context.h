@@ -37,7 +37,8 @@ struct SharedLayout {
   int q_full = 0, q_empty = 0;  // [q stage][warpgroup]
   int k_full = 0, k_empty = 0, v_full = 0, v_empty = 0;  // [stage]
   // 8 bit, V transposed in the kernel: V as it lies in memory, on its way to V^T
-  int raw = 0, raw_stage_bytes = 0, raw_stages = 0;
+  int raw = 0, raw_stage_bytes = 0, raw_stages = 0;  // a stage is a slab: 128 columns of a block
+  int raw_slabs = 0;                  // of a block
   int raw_full = 0, raw_empty = 0;    // [raw stage]
   int raw_kind = 0;                   // [raw stage] u32: 0 a block, 1 no more
   int tile_full = 0, tile_empty = 0;  // [2]
@@ -145,8 +146,8 @@ void trace_finish(ForwardContext& f, const Operand& writer);
 
 // --- producer (gen/tile/tile_load.cpp)
 void emit_producer(ForwardContext& f);
-// --- V to V^T (gen/tile/tile_transpose.cpp), a warp of the producer's warpgroup; index 0 .. kTransposers - 1
-void emit_transposer(ForwardContext& f, const Reg& index);
+// --- V to V^T (gen/tile/tile_transpose.cpp): warps 1 .. kTransposers of the producer's warpgroup
+void emit_transposer(ForwardContext& f);
 
 // --- consumer
 void emit_qk(ForwardContext& f);                      // tile_product.cpp

@@ -29,8 +29,9 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   k = take(plan.kv_stages * k_stage_bytes);
   v = take(plan.v_ring() * v_stage_bytes);
   if (problem.eight_bit() && !problem.v_transposed) {
-    raw_stage_bytes = (problem.head_dim_v + 127) / 128 * plan.tile_kv * 128;
-    raw_stages = problem.head_dim_v > 128 ? 1 : 2;
+    raw_stage_bytes = plan.tile_kv * 128;
+    raw_slabs = (problem.head_dim_v + 127) / 128;
+    raw_stages = 2;
     raw = take(raw_stages * raw_stage_bytes);
   }
   o = q;

@@ -65,35 +65,42 @@ struct Producer {
                f.smem.k_full, f.smem.k_empty);
   }
   // V as it lies in memory, for the transposing warps: before the K of the same block, whose count and row it shares.
+  // A stage is a slab of 128 columns, so that at head_dim 256 too one is loaded while the other is transposed.
   void load_raw_v() {
     k.comment("V block, to be transposed");
-    trace_run(f, 2, k_count);
-    k.scope([&] {
-      const SharedLayout& m = f.smem;
-      RingSlot slot = ring_slot(k, "raw", k_count, m.raw_stages);
-      Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0);
-      Reg parity = k.b32("raw_free"), dst = k.b32("raw_dst"), column = k.b32("raw_column");
-      k.xor_b32(parity, slot.phase, 1);
-      trace_mark(f, TraceEvent::v_empty_wait);
-      k.wait("raw_empty", address(bar, m.raw_empty), parity);
-      trace_mark(f, TraceEvent::v_load);
-      k.st_shared_u32(address(bar, m.raw_kind), 0).note("a block");
-      k.mbarrier_arrive_expect_tx(address(bar, m.raw_full), m.raw_stage_bytes);
-      k.mul_lo_u32(dst, slot.stage, m.raw_stage_bytes);
-      k.add_u32(dst, dst, f.base);
-      k.add_u32(dst, dst, m.raw);
-      for (int s = 0; 128 * s < f.dv(); ++s) {
+    const SharedLayout& m = f.smem;
+    for (int s = 0; s < m.raw_slabs; ++s) {
+      trace_run(f, 2, k_count);
+      k.scope([&] {
+        RingSlot slot = ring_slot(k, "raw", raw_position(s), m.raw_stages);
+        Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0);
+        Reg parity = k.b32("raw_free"), dst = k.b32("raw_dst"), column = k.b32("raw_column");
+        k.xor_b32(parity, slot.phase, 1);
+        trace_mark(f, TraceEvent::v_empty_wait);
+        k.wait("raw_empty", address(bar, m.raw_empty), parity);
+        trace_mark(f, TraceEvent::v_load);
+        k.st_shared_u32(address(bar, m.raw_kind), 0).note("a block");
+        k.mbarrier_arrive_expect_tx(address(bar, m.raw_full), m.raw_stage_bytes);
+        k.mul_lo_u32(dst, slot.stage, m.raw_stage_bytes);
+        k.add_u32(dst, dst, f.base);
+        k.add_u32(dst, dst, m.raw);
         k.mov_b32(column, 128 * s);
-        if (s) k.add_u32(dst, dst, f.n() * 128);
         k.cp_async_bulk_tensor_load(dst, v_map, {column, k_row, f.kv_head, f.batch_index}, address(bar, m.raw_full));
-      }
-    });
+      });
+    }
+  }
+  // Slab s of the block at k_count; a register of the innermost scope.
+  Operand raw_position(int s) {
+    if (f.smem.raw_slabs == 1) return k_count;
+    Reg position = k.b32("raw_position");
+    k.mad_lo_u32(position, k_count, f.smem.raw_slabs, s);
+    return position;
   }
   void end_raw_v() {
     k.comment("no more V: the transposing warps end");
     k.scope([&] {
       const SharedLayout& m = f.smem;
-      RingSlot slot = ring_slot(k, "raw", k_count, m.raw_stages);
+      RingSlot slot = ring_slot(k, "raw", raw_position(0), m.raw_stages);
       Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0), parity = k.b32("raw_free");
       k.xor_b32(parity, slot.phase, 1);
       k.wait("raw_empty", address(bar, m.raw_empty), parity);

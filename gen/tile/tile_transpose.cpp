@@ -12,13 +12,16 @@
 // Predicted: 4 units x (1 ldmatrix + 4 PRMT + 1 stmatrix) and 10 integer instructions a group; at head_dim 128 three
 // groups a warp and block, about 110 issue slots of the 1536 tensor clocks that 192 x 128 take.
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
+#include <algorithm>
+#include <string>
+
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
 namespace {
 
 struct TransposeLanes {
-  Reg src;     // 128 * lane: this lane's key row of a unit
+  Reg src;     // this lane's key row of a unit in raw stage 0
   Reg key;     // 16 * (lane % 8): the swizzle of that row
   Reg dst;     // this lane's row of stmatrix and its chunk, for the first 32 keys: the others are this ^ 32 u
   Reg select;  // PRMT selector of what goes into matrix 0; matrix 1 takes the other one of the pair
@@ -32,6 +35,8 @@ TransposeLanes emit_lanes(ForwardContext& f) {
     Reg half = k.b32("half");
     k.mov_b32(lane, special("laneid"));
     k.shl_b32(t.src, lane, 7);
+    k.add_u32(t.src, t.src, f.base);
+    k.add_u32(t.src, t.src, f.smem.raw);
     k.and_b32(t.key, lane, 7);
     k.shl_b32(t.key, t.key, 4);
     k.comment("data of lane 4g + t: columns 2g and 2g + 1; g < 4 sends the even one first, g >= 4 the odd one");
@@ -55,7 +60,7 @@ TransposeLanes emit_lanes(ForwardContext& f) {
   return t;
 }
 
-// One group of 16 columns, 128 keys: `src` and `dst` are the addresses of its first byte in both tiles.
+// One group of 16 columns, 128 keys: `src` and `dst` are this lane's addresses for the first 32.
 void emit_group(ForwardContext& f, const TransposeLanes& t, const Reg& src, const Reg& dst) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -68,39 +73,42 @@ void emit_group(ForwardContext& f, const TransposeLanes& t, const Reg& src, cons
         k.prmt_b32(word[2 * half], raw[2 * half], raw[2 * half + 1], t.select);
         k.prmt_b32(word[2 * half + 1], raw[2 * half], raw[2 * half + 1], other);
       }
-      k.xor_b32(at, t.dst, 32 * (u % 4));
-      k.add_u32(at, at, dst);
+      k.xor_b32(at, dst, 32 * (u % 4)).note(u ? "" : "the row starts at a multiple of 128: chunk ^ 2u");
       k.stmatrix_x4(address(at, u / 4 * f.smem.slab_bytes_v), word.all());
     }
   });
 }
 
-void emit_block(ForwardContext& f, const TransposeLanes& t, const Reg& index, const Reg& raw_stage, const Reg& v_stage) {
+// Slab `slab` of a block: its 128 columns, every third group of 16 a warp. The warps change places from slab to slab, since
+// 8 groups are not shared evenly.
+void emit_slab(ForwardContext& f, const TransposeLanes& t, int slab, const Reg& raw_stage, const Reg& v_stage) {
   Kernel& k = f.k;
+  int groups = std::min(8, f.dv() / 16 - 8 * slab);
   k.scope([&] {
     Reg from = k.b32("raw_tile"), to = k.b32("vt_tile"), src = k.b32("src"), group = k.b32("column_group");
-    Reg more = k.pred("more_groups"), dst = k.b32("dst"), swizzled = k.b32("swizzled");
-    k.mad_lo_u32(from, raw_stage, f.smem.raw_stage_bytes, f.base);
-    k.add_u32(from, from, f.smem.raw);
-    k.add_u32(from, from, t.src);
+    Reg more = k.pred("more_groups"), dst = k.b32("dst");
+    k.mad_lo_u32(from, raw_stage, f.smem.raw_stage_bytes, t.src);
     k.mad_lo_u32(to, v_stage, f.smem.v_stage_bytes, f.base);
-    k.add_u32(to, to, f.smem.v);
-    k.mov_b32(group, index);
-    k.setp("lt", "u32", more, group, f.dv() / 16);
+    k.add_u32(to, to, t.dst);
+    k.add_u32(to, to, f.smem.v + slab * 128 * 128).note("rows of V^T: the slab's columns");
+    k.mov_b32(group, special("tid.x"));
+    k.shr_u32(group, group, 5);
+    k.sub_u32(group, group, 1).note("warps 1 to 3; from tid.x each time, which costs no register");
+    if (slab % kTransposers) {
+      k.add_u32(group, group, slab % kTransposers);
+      k.setp("ge", "u32", more, group, kTransposers);
+      k.sub_u32(group, group, kTransposers).when(more);
+    }
+    k.setp("lt", "u32", more, group, groups);
     k.if_(more, [&] {
       k.loop("column group", [&] {
-        k.shl_b32(swizzled, group, 4);
-        if (f.dv() > 128) k.and_b32(swizzled, swizzled, 127);
-        k.xor_b32(swizzled, swizzled, t.key);
-        k.add_u32(src, from, swizzled);
-        if (f.dv() > 128) {
-          k.shr_u32(swizzled, group, 3).note("the next 128 columns of V lie one slab further on");
-          k.mad_lo_u32(src, swizzled, f.n() * 128, src);
-        }
+        k.shl_b32(src, group, 4);
+        k.xor_b32(src, src, t.key);
+        k.add_u32(src, src, from);
         k.mad_lo_u32(dst, group, 2048, to).note("16 rows of V^T");
         emit_group(f, t, src, dst);
         k.add_u32(group, group, kTransposers);
-        k.setp("lt", "u32", more, group, f.dv() / 16);
+        k.setp("lt", "u32", more, group, groups);
         return more;
       });
     });
@@ -109,8 +117,9 @@ void emit_block(ForwardContext& f, const TransposeLanes& t, const Reg& index, co
 
 }  // namespace
 
-void emit_transposer(ForwardContext& f, const Reg& index) {
+void emit_transposer(ForwardContext& f) {
   Kernel& k = f.k;
+  const SharedLayout& m = f.smem;
   k.section("V to V^T, a third of the columns a warp");
   TransposeLanes lanes = emit_lanes(f);
   Reg count = k.b32("blocks_done"), is_data = k.pred("is_block"), first = k.pred("is_first_lane");
@@ -120,30 +129,53 @@ void emit_transposer(ForwardContext& f, const Reg& index) {
     k.mov_b32(lane, special("laneid"));
     k.setp("eq", "u32", first, lane, 0);
   });
+  auto raw_slot = [&](int slab, const char* name) {
+    Operand position = count;
+    if (m.raw_slabs > 1) {
+      Reg at = k.b32(std::string(name) + "_position");
+      k.mad_lo_u32(at, count, m.raw_slabs, slab);
+      position = at;
+    }
+    return ring_slot(k, name, position, m.raw_stages);
+  };
+  auto slab_done = [&](int slab) {
+    k.comment("addresses again: kept over the slab they would spill");
+    RingSlot raw = raw_slot(slab, "raw_done");
+    Reg raw_bar = ring_barrier(f, "raw_done_bar", raw.stage, 0);
+    k.bar_warp_sync();
+    k.mbarrier_arrive(address(raw_bar, m.raw_empty)).when(first);
+  };
   k.loop("transpose", [&] {
     k.scope([&] {
-      RingSlot raw = ring_slot(k, "raw", count, f.smem.raw_stages);
+      RingSlot raw = raw_slot(0, "raw");
       Reg raw_bar = ring_barrier(f, "raw_bar", raw.stage, 0), kind = k.b32("kind");
-      k.wait("raw_full", address(raw_bar, f.smem.raw_full), raw.phase);
-      k.ld_shared_u32(kind, address(raw_bar, f.smem.raw_kind));
+      k.wait("raw_full", address(raw_bar, m.raw_full), raw.phase);
+      k.ld_shared_u32(kind, address(raw_bar, m.raw_kind));
       k.setp("eq", "u32", is_data, kind, 0);
-      k.if_(is_data, [&] {
-        RingSlot v = ring_slot(k, "v", count, f.config.plan.v_ring());
-        Reg v_bar = ring_barrier(f, "v_bar", v.stage, 0), parity = k.b32("v_free");
-        k.xor_b32(parity, v.phase, 1);
-        k.wait("v_empty", address(v_bar, f.smem.v_empty), parity);
-        emit_block(f, lanes, index, raw.stage, v.stage);
-        k.fence_proxy_async_shared().note("generic writes, then wgmma reads: in every writing thread");
-        k.bar_warp_sync();
-        k.comment("addresses again: kept over the block they would spill");
-        raw = ring_slot(k, "raw_done", count, f.smem.raw_stages);
-        raw_bar = ring_barrier(f, "raw_done_bar", raw.stage, 0);
-        v = ring_slot(k, "v_done", count, f.config.plan.v_ring());
-        v_bar = ring_barrier(f, "v_done_bar", v.stage, 0);
-        k.mbarrier_arrive(address(v_bar, f.smem.v_full)).when(first);
-        k.mbarrier_arrive(address(raw_bar, f.smem.raw_empty)).when(first);
-      }, "no more blocks");
     });
+    k.if_(is_data, [&] {
+      for (int slab = 0; slab < m.raw_slabs; ++slab)
+        k.scope([&] {
+          RingSlot raw = raw_slot(slab, "raw"), v = ring_slot(k, "v", count, f.config.plan.v_ring());
+          if (slab) {
+            Reg raw_bar = ring_barrier(f, "raw_bar", raw.stage, 0);
+            k.wait("raw_full", address(raw_bar, m.raw_full), raw.phase);
+          } else {
+            Reg v_bar = ring_barrier(f, "v_bar", v.stage, 0), parity = k.b32("v_free");
+            k.xor_b32(parity, v.phase, 1);
+            k.wait("v_empty", address(v_bar, m.v_empty), parity);
+          }
+          emit_slab(f, lanes, slab, raw.stage, v.stage);
+          if (slab == m.raw_slabs - 1)
+            k.fence_proxy_async_shared().note("generic writes, then wgmma reads: in every writing thread");
+          slab_done(slab);
+        });
+      k.scope([&] {
+        RingSlot v = ring_slot(k, "v_done", count, f.config.plan.v_ring());
+        Reg v_bar = ring_barrier(f, "v_done_bar", v.stage, 0);
+        k.mbarrier_arrive(address(v_bar, m.v_full)).when(first);
+      });
+    }, "no more blocks");
     k.add_u32(count, count, 1);
     return is_data;
   });

@@ -10,7 +10,7 @@
 namespace flashptx::reference {
 namespace {
 
-constexpr std::int64_t tile_rows = 64;
+constexpr std::int64_t rows_at_once = 64;
 constexpr double rms_factor_8bit = 1.25;
 
 struct Tile {
