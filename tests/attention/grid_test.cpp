@@ -58,10 +58,12 @@ Bed& gpu() {
 }
 
 Outcome check(Bed& bed, const reference::Problem& p, Layout layout = Layout::bshd, Inputs inputs = Inputs::random,
-              bool lse = true) {
+              bool lse = true, const std::string& kernel = "") {
   const Case c = make_case(p, layout, inputs, 1, lse, 0);
-  const Outcome r = run_case(*bed.device, *bed.attention, c, {});
-  CHECK_MESSAGE(r.ok(), text(p, layout, inputs), ": ", r.complaint());
+  ForwardChoice choice;
+  choice.kernel = kernel;
+  const Outcome r = run_case(*bed.device, *bed.attention, c, choice);
+  CHECK_MESSAGE(r.ok(), text(p, layout, inputs), " ", kernel, ": ", r.complaint());
   return r;
 }
 
@@ -133,6 +135,66 @@ void exact_values(Bed& bed) {
   }
 }
 
+// 8 bit: lengths, head dimensions (rows of 16 bytes), types, ratios, layouts, and the softmaxes and both ways to V^T.
+void eight_bit(Bed& bed, int step) {
+  const std::int64_t all[] = {1, 63, 64, 65, 127, 128, 129, 193, 257, 300};
+  int index = 0;
+  for (Mask mask : {Mask::full, Mask::causal})
+    for (int dim : {64, 128, 256})
+      for (std::int64_t seqlen_q : all)
+        for (std::int64_t seqlen_k : all)
+          if (index++ % step == 0) check(bed, shape(DataType::e4m3, mask, dim, seqlen_q, seqlen_k));
+  for (int dim = 16; dim <= 256; dim += 16)
+    check(bed, shape(dim % 32 ? DataType::e4m3 : DataType::e5m2, dim % 48 ? Mask::full : Mask::causal, dim, 70, 150));
+  reference::Problem half = shape(DataType::e4m3, Mask::causal, 128, 130, 260, 6, 2, 2);
+  half.dtype_o = DataType::f16;
+  for (Layout layout : {Layout::bshd, Layout::bhsd}) check(bed, half, layout);
+  check(bed, shape(DataType::e4m3, Mask::causal, 64, 130, 130, 7, 1, 2), Layout::qkv);
+  for (Inputs inputs : {Inputs::ones, Inputs::identity_qk, Inputs::outliers})
+    check(bed, shape(DataType::e4m3, Mask::full, 128, 129, 700, 2, 2), Layout::bhsd, inputs);
+  for (Mask mask : {Mask::full, Mask::causal}) {
+    check(bed, shape(DataType::e4m3, mask, 64, 50, 0, 2, 1));
+    check(bed, shape(DataType::e4m3, mask, 256, 5, 2));
+  }
+  for (const char* softmax : {"plain", "lazy0", "lazy4", "guarded1", "guarded3"}) {
+    check(bed, shape(DataType::e4m3, Mask::full, 128, 200, 700), Layout::bshd, Inputs::random, true,
+          std::string("attn_fwd_e4m3_d128_full__q192_kv128_s2_vs3_qs2__serial_pp_") + softmax + "_ob");
+    check(bed, shape(DataType::e4m3, Mask::full, 128, 200, 700), Layout::bshd, Inputs::random, true,
+          std::string("attn_fwd_e4m3_d128_full_vt__q192_kv128_s3_qs2__serial_pp_") + softmax + "_ob");
+    check(bed, shape(DataType::e4m3, Mask::causal, 256, 200, 500), Layout::bshd, Inputs::random, true,
+          std::string("attn_fwd_e4m3_d256_causal__q128_kv128_s2__overlap_pp_") + softmax + "_dyn_ob");
+  }
+}
+
+// A scale by (batch, head) is the same computation with other numbers: powers of two give the same bits.
+void scales(Bed& bed) {
+  const int batch = 2, heads = 4, heads_kv = 2, dim = 128;
+  reference::Problem p = shape(DataType::e4m3, Mask::causal, dim, 70, 140, heads, heads_kv, batch);
+  const Case c = make_case(p, Layout::bshd, Inputs::random, 1, false, 0);
+  const Outcome plain = run_case(*bed.device, *bed.attention, c, {});
+  REQUIRE_MESSAGE(plain.ok(), plain.complaint());
+  Case scaled = make_case(p, Layout::bshd, Inputs::random, 1, false, 0);
+  // K's scale undoes Q's, whose heads share it by key head.
+  for (int i = 0; i < batch * heads; ++i) scaled.q_scale.push_back(i / 2 % 2 ? 4.0f : 0.5f);
+  for (int i = 0; i < batch * heads_kv; ++i) scaled.k_scale.push_back(i % 2 ? 0.25f : 2.0f);
+  for (int i = 0; i < batch * heads_kv; ++i) scaled.v_scale.push_back(std::ldexp(1.0f, i));
+  const Outcome r = run_case(*bed.device, *bed.attention, scaled, {});
+  REQUIRE_MESSAGE(r.status.ok(), r.complaint());
+  const auto value = [](const std::vector<std::uint8_t>& bytes, std::size_t i) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(bytes[2 * i]) << 16 | static_cast<std::uint32_t>(bytes[2 * i + 1]) << 24;
+    float v = 0;
+    std::memcpy(&v, &bits, 4);
+    return v;
+  };
+  int wrong = 0;
+  for (std::size_t i = 0; i < r.o_bytes.size() / 2; ++i) {
+    const std::size_t head = i / dim % heads, b = i / (static_cast<std::size_t>(dim) * heads * 70);
+    const float factor = std::ldexp(1.0f, static_cast<int>(b * heads_kv + head / 2));
+    wrong += value(r.o_bytes, i) != value(plain.o_bytes, i) * factor;
+  }
+  CHECK(wrong == 0);
+}
+
 }  // namespace
 
 TEST_SUITE("attention/grid") {
@@ -142,6 +204,8 @@ TEST_SUITE("attention/grid") {
   TEST_CASE("emulator: empty, short and steep problems") { edges(emulator()); }
   TEST_CASE("emulator: named inputs") { named_inputs(emulator()); }
   TEST_CASE("emulator: equal weights of whole numbers are exact") { exact_values(emulator()); }
+  TEST_CASE("emulator: 8 bit") { eight_bit(emulator(), 23); }
+  TEST_CASE("emulator: 8-bit scales by head") { scales(emulator()); }
 
   TEST_CASE("gpu: lengths around the tile") {
     if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
@@ -158,9 +222,14 @@ TEST_SUITE("attention/grid") {
     named_inputs(gpu());
     exact_values(gpu());
   }
+  TEST_CASE("gpu: 8 bit") {
+    if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
+    eight_bit(gpu(), 1);
+    scales(gpu());
+  }
   TEST_CASE("gpu: the sizes of the paper") {
     if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
-    for (DataType dtype : {DataType::bf16, DataType::f16})
+    for (DataType dtype : {DataType::bf16, DataType::f16, DataType::e4m3})
       for (Mask mask : {Mask::full, Mask::causal})
         for (int dim : {64, 128, 256})
           for (std::int64_t seqlen : {512, 2048, 8192})

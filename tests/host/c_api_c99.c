@@ -58,7 +58,7 @@ int c99_refusals(flashptx_context* context) {
   problem.dtype = 7;
   plan = (flashptx_plan*)memory;
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_UNSUPPORTED);
-  SAYS("dtype is 7: must be 0 (f16) or 1 (bf16)");
+  SAYS("dtype is 7: must be 0 (f16), 1 (bf16), 2 (e4m3) or 3 (e5m2)");
   EXPECT(plan == NULL);
   problem = usual();
   problem.mask = -1;

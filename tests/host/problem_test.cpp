@@ -72,7 +72,24 @@ TEST_SUITE("host/problem") {
           "head_dim is 20: must be a multiple of 8 (TMA moves rows in units of 16 bytes)");
     CHECK(refusal([](auto& p) { p.head_dim = 264; }) == "head_dim is 264: the limit is 256");
     CHECK(refusal([](auto& p) { p.head_dim_v = -8; }) == "head_dim_v is -8: must be >= 1");
-    CHECK(refusal([](auto& p) { p.dtype = DataType::e4m3; }) == "dtype is 2: must be f16 or bf16");
+    CHECK(refusal([](auto& p) { p.dtype = DataType::f32; }) == "dtype is 4: must be f16, bf16, e4m3 or e5m2");
+  }
+
+  TEST_CASE("8 bit: scales, V^T and O's type") {
+    const auto fp8 = [](const std::function<void(ForwardProblem&)>& change) {
+      return refusal([&](auto& p) {
+        p.dtype = DataType::e4m3;
+        change(p);
+      });
+    };
+    CHECK(fp8([](auto&) {}).empty());
+    CHECK(fp8([](auto& p) { p.dtype_o = DataType::e4m3; }) == "dtype_o is 2: must be f16 or bf16");
+    CHECK(contains(fp8([](auto& p) { p.k_scale.head = -1; }), "k_scale head stride is -1"));
+    CHECK(contains(fp8([](auto& p) { p.v_scale.batch = std::int64_t{1} << 32; }), "v_scale batch stride"));
+    CHECK(contains(fp8([](auto& p) { p.q_scale_group = 3; }), "q_scale_group is 3: must be >= 1 and divide heads_q"));
+    CHECK(contains(fp8([](auto& p) { p.q_scale_group = 0; }), "q_scale_group is 0"));
+    CHECK(refusal([](auto& p) { p.v_transposed = true; }) ==
+          "v_transposed is set: only e4m3 and e5m2 take V transposed");
   }
 
   TEST_CASE("refuses a scale that is negative, infinite or overflows in base 2") {

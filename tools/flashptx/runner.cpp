@@ -88,6 +88,7 @@ ForwardProblem host_problem(const Case& c) {
   f.head_dim = p.head_dim, f.head_dim_v = p.head_dim_v;
   f.softmax_scale = p.scale;
   f.allow_workspace = true;
+  f.q_scale = {p.heads_q, 1}, f.k_scale = f.v_scale = {p.heads_kv, 1};
   f.q = host_strides(p.q_strides), f.k = host_strides(p.k_strides), f.v = host_strides(p.v_strides);
   f.o = host_strides(c.tensors.o_strides);
   return f;
@@ -130,6 +131,15 @@ Outcome run_case(Device& device, Attention& attention, const Case& c, const Forw
   at.v = (fused ? q : v).address() + static_cast<std::uint64_t>(t.v_offset);
   at.o = o.address();
   at.lse = c.lse ? lse.address() : 0;
+  GuardedBuffer scales[] = {{device, 4 * c.q_scale.size()}, {device, 4 * c.k_scale.size()}, {device, 4 * c.v_scale.size()}};
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<float>& given = i == 0 ? c.q_scale : i == 1 ? c.k_scale : c.v_scale;
+    if (given.empty()) continue;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(given.data());
+    if (out.status = scales[i].allocate(0); !out.status.ok()) return out;
+    if (out.status = scales[i].upload({bytes, bytes + 4 * given.size()}); !out.status.ok()) return out;
+    (i == 0 ? at.q_scale : i == 1 ? at.k_scale : at.v_scale) = scales[i].address();
+  }
   GuardedBuffer workspace(device, plan->workspace_bytes());
   if (plan->workspace_bytes() != 0) {
     if (out.status = workspace.allocate(0xff); !out.status.ok()) return out;

@@ -24,6 +24,8 @@ struct Case {
   reference::Layout layout = reference::Layout::bshd;
   reference::Result exact, plain;
   bool lse = true;
+  std::vector<float> q_scale, k_scale, v_scale;  // 8 bit: (batch, heads) and twice (batch, heads_kv); empty: all 1. The references
+                                                 // know nothing of them.
 
   const reference::Problem& problem() const { return tensors.problem; }
 };
