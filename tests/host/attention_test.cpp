@@ -310,6 +310,7 @@ TEST_SUITE("host/attention") {
     for (DataType t : {DataType::f16, DataType::bf16, DataType::e4m3, DataType::e5m2})
       for (Mask m : {Mask::full, Mask::causal})
         for (int d = 8; d <= 256; d += 8) {
+          if (element_bytes(t) == 1 && d % 16) continue;  // rows of 16 bytes
           std::unique_ptr<ForwardPlan> plan;
           const Status s = attention.plan_forward(bshd(1, 2, 1, 99, 77, d, m, t), {}, &plan);
           INFO(s.message);
@@ -317,7 +318,7 @@ TEST_SUITE("host/attention") {
           CHECK(plan->run(at, nullptr).ok());
           CHECK(plan->kernel()->facts.shared_bytes <= 232448);
         }
-    CHECK(device.live_kernels == 64);  // head dimensions are compiled in steps of 16
+    CHECK(device.live_kernels == 128);  // head dimensions are compiled in steps of 16
   }
 
   TEST_CASE("several threads plan at once and load each kernel once") {
