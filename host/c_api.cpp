@@ -115,6 +115,51 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
   return {};
 }
 
+// What every planning function is given.
+Status read_call(const flashptx_context* context, const flashptx_forward_problem* problem,
+                 flashptx::ForwardProblem* p, flashptx::ForwardChoice* choice) {
+  if (context == nullptr) return invalid("context is a null pointer");
+  if (problem == nullptr) return invalid("problem is a null pointer");
+  flashptx_forward_problem c;
+  // Before FP8 the struct ended with ptx.
+  constexpr std::size_t first_version = offsetof(flashptx_forward_problem, dtype_o);
+  if (Status s = read_struct(problem, "flashptx_forward_problem", first_version, &c); !s.ok()) return s;
+  if (Status s = read_problem(c, p); !s.ok()) return s;
+  if ((c.kernel != nullptr && *c.kernel == 0) || (c.ptx != nullptr && *c.ptx == 0))
+    return Status::error(c.ptx != nullptr && *c.ptx == 0 ? StatusCode::bad_ptx : StatusCode::invalid_argument,
+                         std::string(c.ptx != nullptr && *c.ptx == 0 ? "ptx" : "kernel") +
+                             " is an empty text: pass NULL for our own choice");
+  if (c.kernel != nullptr) choice->kernel = c.kernel;
+  if (c.ptx != nullptr) choice->ptx = c.ptx;
+  return {};
+}
+
+Status read_fp8_options(const flashptx_fp8_options* options, flashptx::Fp8Options* o) {
+  if (options == nullptr) return invalid("options is a null pointer");
+  flashptx_fp8_options c;
+  if (Status s = read_struct(options, "flashptx_fp8_options", sizeof c, &c); !s.ok()) return s;
+  for (const auto& [name, value] : {std::pair{"hadamard", c.hadamard}, std::pair{"hadamard_v", c.hadamard_v}})
+    if (value != 0 && value != 1)
+      return invalid(std::string(name) + " is " + std::to_string(value) + ": must be 0 or 1");
+  o->dtype = static_cast<flashptx::DataType>(c.dtype);
+  o->scale_kind = static_cast<flashptx::ScaleKind>(c.scale_kind);
+  o->block_rows = c.block_rows;
+  o->hadamard = c.hadamard != 0, o->hadamard_v = c.hadamard_v != 0, o->seed = c.seed;
+  o->rope = static_cast<flashptx::Rope>(c.rope), o->table = static_cast<flashptx::DataType>(c.table_dtype);
+  o->position_q = c.position_q, o->position_k = c.position_k, o->table_rows = c.table_rows;
+  return {};
+}
+
+Status run_fp8(flashptx_plan* plan, const flashptx_forward_args& a, void* stream) {
+  for (const auto& [name, scale] :
+       {std::pair{"q_scale", a.q_scale}, std::pair{"k_scale", a.k_scale}, std::pair{"v_scale", a.v_scale}})
+    if (scale != nullptr) return invalid(std::string(name) + " is given: this plan finds its scales itself");
+  flashptx::Fp8Pointers at;
+  at.q = address(a.q), at.k = address(a.k), at.v = address(a.v), at.o = address(a.o), at.lse = address(a.lse);
+  at.cos = address(a.cos), at.sin = address(a.sin), at.workspace = address(a.workspace);
+  return plan->fp8->run(at, stream);
+}
+
 }  // namespace
 
 flashptx_status flashptx::c_api::report(Status&& s) {
@@ -205,22 +250,9 @@ flashptx_status flashptx_plan_forward(flashptx_context* context,
   return guarded([&]() -> Status {
     if (plan == nullptr) return invalid("plan is a null pointer");
     *plan = nullptr;
-    if (context == nullptr) return invalid("context is a null pointer");
-    if (problem == nullptr) return invalid("problem is a null pointer");
-    flashptx_forward_problem c;
-    // Before FP8 the struct ended with ptx.
-    constexpr std::size_t first_version = offsetof(flashptx_forward_problem, dtype_o);
-    if (Status s = read_struct(problem, "flashptx_forward_problem", first_version, &c); !s.ok())
-      return s;
     flashptx::ForwardProblem p;
-    if (Status s = read_problem(c, &p); !s.ok()) return s;
     flashptx::ForwardChoice choice;
-    if ((c.kernel != nullptr && *c.kernel == 0) || (c.ptx != nullptr && *c.ptx == 0))
-      return Status::error(c.ptx != nullptr && *c.ptx == 0 ? StatusCode::bad_ptx : StatusCode::invalid_argument,
-                           std::string(c.ptx != nullptr && *c.ptx == 0 ? "ptx" : "kernel") +
-                               " is an empty text: pass NULL for our own choice");
-    if (c.kernel != nullptr) choice.kernel = c.kernel;
-    if (c.ptx != nullptr) choice.ptx = c.ptx;
+    if (Status s = read_call(context, problem, &p, &choice); !s.ok()) return s;
     auto made = std::make_unique<flashptx_plan>();
     if (Status s = context->attention.plan_forward(p, choice, &made->forward); !s.ok()) return s;
     *plan = made.release();
@@ -228,18 +260,38 @@ flashptx_status flashptx_plan_forward(flashptx_context* context,
   });
 }
 
+flashptx_status flashptx_plan_fp8_attention(flashptx_context* context,
+                                            const flashptx_forward_problem* problem,
+                                            const flashptx_fp8_options* options, flashptx_plan** plan) {
+  return guarded([&]() -> Status {
+    if (plan == nullptr) return invalid("plan is a null pointer");
+    *plan = nullptr;
+    flashptx::ForwardProblem p;
+    flashptx::ForwardChoice choice;
+    if (Status s = read_call(context, problem, &p, &choice); !s.ok()) return s;
+    flashptx::Fp8Options o;
+    if (Status s = read_fp8_options(options, &o); !s.ok()) return s;
+    auto made = std::make_unique<flashptx_plan>();
+    if (Status s = plan_fp8_attention(context->attention, context->prepare, p, o, choice, &made->fp8); !s.ok())
+      return s;
+    *plan = made.release();
+    return {};
+  });
+}
+
 const char* flashptx_plan_describe(const flashptx_plan* plan) {
-  return plan == nullptr ? "" : plan->forward->describe().c_str();
+  return plan == nullptr ? "" : plan->describe().c_str();
 }
 
 const char* flashptx_plan_kernel(const flashptx_plan* plan) {
-  return plan == nullptr ? "" : plan->forward->kernel_name().c_str();
+  return plan == nullptr ? "" : plan->kernel_name().c_str();
 }
 
 flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v,
                                  void* o, float* lse, void* stream) {
   return guarded([&]() -> Status {
     if (plan == nullptr) return invalid("plan is a null pointer");
+    if (plan->fp8) return invalid("the plan needs a workspace: call flashptx_forward_with");
     flashptx::ForwardPointers at;
     at.q = address(q), at.k = address(k), at.v = address(v), at.o = address(o), at.lse = address(lse);
     return plan->forward->run(at, stream);
@@ -247,7 +299,7 @@ flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void*
 }
 
 size_t flashptx_plan_workspace(const flashptx_plan* plan) {
-  return plan == nullptr ? 0 : plan->forward->workspace_bytes();
+  return plan == nullptr ? 0 : plan->workspace_bytes();
 }
 
 flashptx_status flashptx_forward_with(flashptx_plan* plan, const flashptx_forward_args* args, void* stream) {
@@ -255,7 +307,11 @@ flashptx_status flashptx_forward_with(flashptx_plan* plan, const flashptx_forwar
     if (plan == nullptr) return invalid("plan is a null pointer");
     if (args == nullptr) return invalid("args is a null pointer");
     flashptx_forward_args a;
-    if (Status s = read_struct(args, "flashptx_forward_args", sizeof a, &a); !s.ok()) return s;
+    constexpr std::size_t first_version = offsetof(flashptx_forward_args, cos);
+    if (Status s = read_struct(args, "flashptx_forward_args", first_version, &a); !s.ok()) return s;
+    if (plan->fp8) return run_fp8(plan, a, stream);
+    for (const auto& [name, table] : {std::pair{"cos", a.cos}, std::pair{"sin", a.sin}})
+      if (table != nullptr) return invalid(std::string(name) + " is given: the plan has no rope");
     flashptx::ForwardPointers at;
     at.q = address(a.q), at.k = address(a.k), at.v = address(a.v), at.o = address(a.o), at.lse = address(a.lse);
     at.q_scale = address(a.q_scale), at.k_scale = address(a.k_scale), at.v_scale = address(a.v_scale);

@@ -8,6 +8,7 @@
 #include "host/attention.h"
 #include "host/device.h"
 #include "host/flashptx.h"
+#include "host/fp8_attention.h"
 #include "host/prepare.h"
 
 struct flashptx_context {
@@ -18,6 +19,12 @@ struct flashptx_context {
   std::string description;
 };
 
+// One of the two.
 struct flashptx_plan {
   std::unique_ptr<flashptx::ForwardPlan> forward;
+  std::unique_ptr<flashptx::Fp8Plan> fp8;
+
+  const std::string& describe() const { return fp8 ? fp8->describe() : forward->describe(); }
+  const std::string& kernel_name() const { return fp8 ? fp8->kernel_name() : forward->kernel_name(); }
+  std::size_t workspace_bytes() const { return fp8 ? fp8->workspace_bytes() : forward->workspace_bytes(); }
 };

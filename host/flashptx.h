@@ -177,6 +177,7 @@ typedef struct flashptx_forward_args {
   float* lse;
   const float *q_scale, *k_scale, *v_scale; /* NULL: all 1; finite and > 0 (not checked: device memory) */
   void* workspace;                          /* a multiple of 16 bytes */
+  const void *cos, *sin;                    /* flashptx_plan_fp8_attention with RoPE: the tables */
 } flashptx_forward_args;
 flashptx_status flashptx_forward_with(flashptx_plan* plan, const flashptx_forward_args* args, void* stream);
 
@@ -279,6 +280,33 @@ flashptx_status flashptx_rope_hadamard_quantize(flashptx_context* context,
 
 /* Bit j % 32 of word j / 32: whether column j < 256 is negated by D. */
 void flashptx_hadamard_signs(uint32_t seed, uint32_t words[8]);
+
+/* ---- 16-bit tensors in, FP8 attention inside: preparation and attention as one plan and one call. */
+
+typedef struct flashptx_fp8_options {
+  size_t size;         /* sizeof(flashptx_fp8_options) */
+  int32_t dtype;       /* inside: FLASHPTX_E4M3 or FLASHPTX_E5M2 */
+  int32_t scale_kind;  /* flashptx_scale_kind: what shares a scale, in each of Q, K, V */
+  int64_t block_rows;  /* with FLASHPTX_SCALE_BLOCK: rows that share one; 0: 128. Else 0 */
+  int32_t hadamard;    /* 1: random signs and Hadamard on Q and K, the same for both; LSE and O do not change */
+  int32_t hadamard_v;  /* 1: on V as well; O is turned back in place. V is then not transposed on the way */
+  uint32_t seed;       /* of the signs */
+  int32_t rope;        /* flashptx_rope_kind, of Q and K, in front of everything */
+  int32_t table_dtype; /* with RoPE: FLASHPTX_F32 or FLASHPTX_BF16 */
+  int64_t position_q;  /* with RoPE: line of the tables for row 0 of Q, and of K */
+  int64_t position_k;
+  int64_t table_rows;  /* with RoPE: lines that the tables have */
+} flashptx_fp8_options;
+
+/* A plan for `problem`, whose dtype is FLASHPTX_F16 or FLASHPTX_BF16 and whose fields for E4M3 and E5M2 are 0.
+ * head_dim and head_dim_v must be multiples of 16 (with RoPE: 32). Run it by flashptx_forward_with: args.q,
+ * k, v, o in 16 bits, args.workspace of flashptx_plan_workspace bytes, args.cos and sin with RoPE, no scales.
+ * That enqueues three to eight kernels and neither allocates nor synchronises, from the first call on: capturable.
+ * Calls that may run at the same time need a workspace each. See flashptx_prepare_problem for what scales,
+ * Hadamard and RoPE are exactly. Errors: invalid_argument, unsupported, bad_ptx, driver_too_old, out_of_memory. */
+flashptx_status flashptx_plan_fp8_attention(flashptx_context* context,
+                                            const flashptx_forward_problem* problem,
+                                            const flashptx_fp8_options* options, flashptx_plan** plan);
 
 /* Memory of the context's device, for programs that have no other allocator (and for the emulator,
  * whose addresses only it can give). Copies are synchronous; addresses are 256-byte aligned. */

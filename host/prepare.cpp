@@ -327,6 +327,15 @@ Status Prepare::transpose_v(const TransposeProblem& p, std::uint64_t v, std::uin
   return launch(*e, a, blocks(p.seqlen, e->rows) * p.heads, p.batch, stream);
 }
 
+Status Prepare::load(const PrepareProblem& p) {
+  if (Status s = check_prepare(p); !s.ok()) return s;
+  for (const PrepareConfig& c : kernels_of(p)) {
+    Entry* e = nullptr;
+    if (Status s = entry_for(c, &e); !s.ok()) return s;
+  }
+  return {};
+}
+
 Status Prepare::load_transpose(const TransposeProblem& p) {
   if (Status s = check_transpose(p); !s.ok()) return s;
   PrepareConfig c;

@@ -71,7 +71,8 @@ class Prepare {
   // Enqueue on `stream`. Thread-safe.
   Status run(const PrepareProblem& problem, const PreparePointers& at, Stream stream);
   Status transpose_v(const TransposeProblem& problem, std::uint64_t v, std::uint64_t vt, Stream stream);
-  // Generates and assembles what transpose_v will want, so that it can be captured.
+  // Generate and assemble what run and transpose_v will want, so that they can be captured.
+  Status load(const PrepareProblem& problem);
   Status load_transpose(const TransposeProblem& problem);
 
   // The kernels that run() launches, in order. With `block_rows` that none holds, the largest.

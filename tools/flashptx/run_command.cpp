@@ -9,6 +9,8 @@
 
 #include "host/emulator/emulator.h"
 #include "tools/flashptx/args.h"
+#include "tools/flashptx/chain_options.h"
+#include "tools/flashptx/chain_run.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
 #include "tools/flashptx/problem_options.h"
@@ -20,6 +22,7 @@ namespace {
 
 struct RunOptions {
   ProblemOptions problem;
+  ChainOptions chain;
   std::string kernel, ptx_file, schedule;
   bool no_lse = false, json = false, stats = false;
   int seeds = 1, repeats = 20, adversary_level = 1, emulator_multiprocessors = 0;
@@ -42,7 +45,8 @@ struct Verdict {
   std::string stats;  // of the emulator, if asked for
 };
 
-nlohmann::ordered_json to_json(const Case& c, const DeviceInfo& info, const Verdict& v) {
+// `chain`: null, or what c is the base of.
+nlohmann::ordered_json to_json(const Case& c, const ChainCase* chain, const DeviceInfo& info, const Verdict& v) {
   const reference::Problem& p = c.problem();
   const Outcome& r = v.outcome;
   nlohmann::ordered_json j{
@@ -55,6 +59,9 @@ nlohmann::ordered_json to_json(const Case& c, const DeviceInfo& info, const Verd
     j["error"] = {{"max", r.error.max}, {"rms", r.error.rms}, {"plain_max", r.error.plain_max},
                   {"plain_rms", r.error.plain_rms}, {"allowed_max", r.error.allowed_max},
                   {"lse_max", c.lse ? nlohmann::ordered_json(r.error.lse_max) : nlohmann::ordered_json()}};
+  if (chain != nullptr)
+    j["fp8"] = {{"inside", to_string(chain->options.dtype)}, {"recipe", describe(chain->options)},
+                {"baseline_max", chain->baseline_max}, {"baseline_rms", chain->baseline_rms}};
   if (!r.milliseconds.empty()) {
     const Quartiles q = quartiles(r.milliseconds);
     j["milliseconds"] = {{"low", q.low}, {"median", q.median}, {"high", q.high}};
@@ -63,14 +70,19 @@ nlohmann::ordered_json to_json(const Case& c, const DeviceInfo& info, const Verd
   return j;
 }
 
-void print_text(const Case& c, const Verdict& v) {
+void print_text(const Case& c, const ChainCase* chain, const Verdict& v) {
   const reference::Problem& p = c.problem();
   const Outcome& r = v.outcome;
   if (!r.plan.empty()) std::cout << r.plan << (r.plan.back() == '\n' ? "" : "\n");
+  const std::string plain = chain ? "same recipe, unfused" : std::string("plain ") + to_string(p.dtype);
   if (r.status.ok() && !c.exact.o.empty()) {
-    std::printf("error of O     max %.3e  rms %.3e   (plain %s: max %.3e  rms %.3e; allowed max %.3e)\n",
-                r.error.max, r.error.rms, to_string(p.dtype), r.error.plain_max, r.error.plain_rms,
+    std::printf("error of O     max %.3e  rms %.3e   (%s: max %.3e  rms %.3e; allowed max %.3e)\n",
+                r.error.max, r.error.rms, plain.c_str(), r.error.plain_max, r.error.plain_rms,
                 r.error.allowed_max);
+    if (chain)
+      std::printf("plain %s     max %.3e  rms %.3e   (one scale a tensor, no Hadamard, unfused): %.2f x ours\n",
+                  to_string(chain->options.dtype), chain->baseline_max, chain->baseline_rms,
+                  chain->baseline_rms / r.error.rms);
     if (c.lse) std::printf("error of LSE   max %.3e   (allowed %.3e)\n", r.error.lse_max, r.error.lse_allowed);
     if (!p.rows.empty())
       std::printf("compared       %lld of %lld query rows of every head\n", static_cast<long long>(p.row_count()),
@@ -92,7 +104,9 @@ void print_text(const Case& c, const Verdict& v) {
   std::printf("%s\n", v.complaint.empty() ? "ok: agrees with float64" : (what + v.complaint).c_str());
 }
 
-Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, const ForwardChoice& choice,
+using RunOnce = std::function<Outcome(Device&, Attention&, int repeats)>;
+
+Verdict run_seeds(const RunOptions& o, DeviceRequest request, const RunOnce& run_once, const ForwardChoice& choice,
                   DeviceInfo* info) {
   Verdict v;
   std::vector<std::uint8_t> first_o, first_lse;
@@ -105,7 +119,7 @@ Verdict run_seeds(const RunOptions& o, DeviceRequest request, const Case& c, con
     *info = device->info();
     const int repeats = info->is_emulator || i > 0 ? 0 : o.repeats;
     Attention attention(*device);
-    v.outcome = run_case(*device, attention, c, choice, repeats);
+    v.outcome = run_once(*device, attention, repeats);
     v.complaint = v.outcome.complaint();
     // The emulator names a text after its entry; the file is the user's.
     if (const std::string own = v.outcome.kernel.empty() ? choice.kernel + ".ptx" : v.outcome.kernel + ".ptx";
@@ -135,7 +149,10 @@ ExitCode exit_code(const Verdict& v) {
 }
 
 void run_run(const RunOptions& o) {
-  const reference::Problem shape = problem_from(o.problem);
+  reference::Problem shape = problem_from(o.problem);
+  const bool chained = o.chain.given();
+  Fp8Options fp8;
+  if (chained) fp8 = fp8_from(o.chain, &shape);
   ForwardChoice choice;
   choice.kernel = o.kernel;
   if (!o.schedule.empty()) choice.schedule = schedule_or_leave(o.schedule);
@@ -149,16 +166,28 @@ void run_run(const RunOptions& o) {
   request.emulator.multiprocessors = o.emulator_multiprocessors;
   request.emulator.instruction_limit = request.emulator.idle_instruction_limit = o.emulator_limit;
   open_or_leave(request);  // before the reference is computed: a missing device should not cost seconds
-  const Case c = make_case(shape, layout_from(o.problem), inputs_from(o.problem), o.problem.seed, !o.no_lse,
-                           o.check_rows);
+  ChainCase chain;
+  Case plain;
+  if (chained)
+    chain = make_chain_case(shape, layout_from(o.problem), inputs_from(o.problem), o.problem.seed, !o.no_lse,
+                            o.check_rows, fp8);
+  else
+    plain = make_case(shape, layout_from(o.problem), inputs_from(o.problem), o.problem.seed, !o.no_lse, o.check_rows);
+  const Case& c = chained ? chain.base : plain;
+  const RunOnce run_once = [&](Device& device, Attention& attention, int repeats) {
+    if (!chained) return run_case(device, attention, c, choice, repeats);
+    Prepare prepare(device);
+    return run_chain(device, attention, prepare, chain, choice, repeats);
+  };
   watch_emulator(request.emulator);  // not before: Ctrl-C shall end the reference too
   DeviceInfo info;
-  const Verdict v = run_seeds(o, request, c, choice, &info);
+  const Verdict v = run_seeds(o, request, run_once, choice, &info);
+  const ChainCase* const of = chained ? &chain : nullptr;
   if (o.json) {
-    std::cout << to_json(c, info, v).dump(1) << "\n";
+    std::cout << to_json(c, of, info, v).dump(1) << "\n";
   } else {
     std::cout << "device         " << describe(info) << "\n";
-    print_text(c, v);
+    print_text(c, of, v);
   }
   const ExitCode code = exit_code(v);
   if (code != exit_ok) leave(code, "");
@@ -172,6 +201,7 @@ void add_run(Command& app) {
   Command* c = app.add_subcommand("run", "Run one attention problem and compare it with float64");
   add_problem_options(*c, o.problem);
   add_device_options(*c, o.problem);
+  add_chain_options(*c, o.chain);
   c->add_option("--kernel", o.kernel, "Name of the kernel to use; default: the host's choice");
   c->add_option("--schedule", o.schedule, schedule_help);
   c->add_option("--ptx", o.ptx_file, "Run this PTX file in place of the generated text (entry and parameters kept)")

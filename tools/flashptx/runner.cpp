@@ -15,6 +15,10 @@ constexpr std::uint8_t guard_byte = 0xA5;
 // About 10 GFLOP/s and core is what the float64 reference does: this is some seconds on two cores.
 constexpr double reference_flops = 3e10;
 
+flashptx::Strides host_strides(const reference::Strides& s) { return {s.batch, s.seqlen, s.head}; }
+
+}  // namespace
+
 std::vector<std::int64_t> choose_rows(const reference::Problem& p, std::int64_t check_rows) {
   std::int64_t wanted = check_rows;
   if (wanted == 0) {
@@ -30,7 +34,6 @@ std::vector<std::int64_t> choose_rows(const reference::Problem& p, std::int64_t 
   return rows;
 }
 
-// The device's O as (batch, row, head, dim) of the rows that are compared.
 std::vector<float> gather_o(const Case& c, const std::vector<std::uint8_t>& bytes) {
   const reference::Problem& p = c.problem();
   const reference::Strides& s = c.tensors.o_strides;
@@ -56,10 +59,6 @@ std::vector<float> gather_lse(const Case& c, const std::vector<std::uint8_t>& by
     }
   return lse;
 }
-
-flashptx::Strides host_strides(const reference::Strides& s) { return {s.batch, s.seqlen, s.head}; }
-
-}  // namespace
 
 Status first_error(std::initializer_list<Status> all) {
   for (const Status& s : all)

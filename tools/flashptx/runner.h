@@ -35,7 +35,13 @@ struct Case {
 Case make_case(const reference::Problem& shape, reference::Layout layout, reference::Inputs inputs,
                std::uint64_t seed, bool lse, std::int64_t check_rows);
 
+// Evenly spread rows, the first and last among them; empty: all.
+std::vector<std::int64_t> choose_rows(const reference::Problem& p, std::int64_t check_rows);
+
 ForwardProblem host_problem(const Case& c);
+// From a device's O and LSE what is compared: (batch, row, head, dim) and (batch, head, row) of the rows chosen.
+std::vector<float> gather_o(const Case& c, const std::vector<std::uint8_t>& bytes);
+std::vector<float> gather_lse(const Case& c, const std::vector<std::uint8_t>& bytes);
 double flops(const reference::Problem& p);  // 4 s s d h b, halved when causal, as the papers count
 
 struct Outcome {

@@ -104,7 +104,7 @@ double softmax_row(const Problem& p, Real* s, std::int64_t visible, std::int64_t
   Real sum = 0;
   for (std::int64_t j = 0; j < visible; ++j) sum += s[j] = std::exp(s[j] - largest);
   if constexpr (std::is_same_v<Real, float>) {
-    if (p.eight_bit()) {
+    if (p.rounds_p_to_e4m3()) {
       for (std::int64_t j = 0; j < visible; ++j) s[j] *= 256;
       round_probabilities(DataType::e4m3, s, visible);
       for (std::int64_t j = 0; j < visible; ++j) s[j] /= 256 * sum;

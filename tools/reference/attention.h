@@ -20,7 +20,8 @@ struct Strides {
 
 struct Problem {
   DataType dtype = DataType::bf16;
-  DataType dtype_o = DataType::bf16;  // of O if dtype has 8 bits; else O has dtype
+  DataType dtype_o = DataType::bf16;  // of O if dtype has 8 bits or P is e4m3; else O has dtype
+  bool p_e4m3 = false;  // the plain computation rounds P as for 8 bit: tensors that FP8 stands for, given in f32
   std::int64_t batch = 1, heads_q = 1, heads_kv = 1, seqlen_q = 1, seqlen_k = 1;
   int head_dim = 128, head_dim_v = 128;
   Mask mask = Mask::full;
@@ -33,7 +34,8 @@ struct Problem {
   int threads = 0;  // 0: all cores
 
   bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
-  DataType output() const { return eight_bit() ? dtype_o : dtype; }
+  bool rounds_p_to_e4m3() const { return eight_bit() || p_e4m3; }
+  DataType output() const { return rounds_p_to_e4m3() ? dtype_o : dtype; }
   std::int64_t row_count() const {
     return rows.empty() ? seqlen_q : static_cast<std::int64_t>(rows.size());
   }
