@@ -180,7 +180,7 @@ fuzz-parser: $(if $(CLANGXX),$(BUILD)/fuzz/ptx_parser)
 	@test -n '$(CLANGXX)' || { echo 'fuzz-parser needs clang++ with its fuzzer runtime'; exit 1; }
 	@mkdir -p $(BUILD)/fuzz/corpus
 	cd $(BUILD)/fuzz && ./ptx_parser corpus $(CURDIR)/tests/fuzz/corpus $(wildcard $(CURDIR)/tests/emulator/ptx) \
-	  -dict=$(CURDIR)/tests/fuzz/ptx.dict -max_total_time=$(or $(SECONDS),60) -max_len=20000 -timeout=10 \
+	  -dict=$(CURDIR)/tests/fuzz/ptx.dict -max_total_time=$(or $(SECONDS),60) -max_len=20000 -timeout=25 \
 	  -rss_limit_mb=2048 -print_final_stats=1 $(ARGS)
 
 format:

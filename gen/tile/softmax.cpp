@@ -234,8 +234,12 @@ void emit_guard(ForwardContext& f, const Reg& failed) {
   if (f.eight_bit()) limit = FLT_MAX;
   k.scope([&] {
     Reg worst = k.f32("guard_sum"), probe = k.f32("guard_probe"), bad = k.pred("out_of_range");
-    k.max_f32(worst, f.row_sum[0], f.row_sum[1]);
-    for (int i = 2; i < f.row_sum.size(); ++i) k.max_f32(worst, worst, f.row_sum[i]);
+    if (f.eight_bit()) {
+      k.add_f32(worst, f.row_sum[0], f.row_sum[1]).note("not the maximum: it would drop one row's NaN for the other's sum");
+    } else {
+      k.max_f32(worst, f.row_sum[0], f.row_sum[1]);
+      for (int i = 2; i < f.row_sum.size(); ++i) k.max_f32(worst, worst, f.row_sum[i]);
+    }
     k.setp("geu", "f32", failed, worst, f32_imm(limit));
     if (!f.eight_bit()) {
       k.mov_f32(probe, f32_imm(0.0f));
@@ -269,9 +273,10 @@ void rescale_block(ForwardContext& f, const Vec& sum) {
       quad_max_f32(k, top, other);
       k.min_f32(top, top, f32_imm(FLT_MAX)).note("an infinite sum makes NaN below, and the tile is done again");
       k.comment("the largest p onto 2^shift, the largest power of two for which the sum stays within 112");
+      k.mul_f32(worst, worst, f32_imm(0x1p-8f)).note("the inverse of a sum past 2^126 would be flushed to 0");
       k.rcp_approx_ftz_f32(worst, worst);
       k.mul_f32(worst, worst, top);
-      k.mul_f32(worst, worst, f32_imm(kWantedSum));
+      k.mul_f32(worst, worst, f32_imm(0x1p-8f * kWantedSum));
       k.emit("mov.b32", {shift, worst}, Location::current());
       k.shr_u32(shift, shift, 23);
       k.sub_s32(shift, shift, 127);

@@ -210,7 +210,8 @@ class Decoder {
 
   void define(const std::string& name, Position at, Symbol s) {
     for (const auto& [n, kind] : special_names)
-      if (name == n || std::string(n).rfind(name + ".", 0) == 0)
+      if (const std::string_view special = n; special.substr(0, name.size()) == name &&
+                                              (special.size() == name.size() || special[name.size()] == '.'))
         fail(at, name + " is the name of a special register; ptxas would misread it");
     if (!scopes_.back().emplace(name, s).second)
       fail(at, name + " is declared twice in this scope");

@@ -5,9 +5,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "tests/attention/beds.h"
 #include "tests/support.h"
-#include "tools/flashptx/runner.h"
-#include "tools/flashptx/session.h"
 
 using namespace flashptx;
 using reference::Inputs;
@@ -32,30 +31,9 @@ std::string text(const reference::Problem& p, Layout layout, Inputs inputs) {
   return out.str();
 }
 
-// One device with its loaded kernels, kept for the whole run of the suite.
-struct Bed {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Attention> attention;
-  std::string missing;  // why there is none
-};
-Bed open_bed(DeviceChoice choice) {
-  Bed bed;
-  DeviceRequest request;
-  request.choice = choice;
-  std::string note;
-  const Status s = open_device(request, &bed.device, &note);
-  if (s.ok()) bed.attention = std::make_unique<Attention>(*bed.device);
-  else bed.missing = s.message;
-  return bed;
-}
-Bed& emulator() {
-  static Bed bed = open_bed(DeviceChoice::emulator);
-  return bed;
-}
-Bed& gpu() {
-  static Bed bed = open_bed(DeviceChoice::cuda);
-  return bed;
-}
+using test::Bed;
+Bed& emulator() { return test::emulator_bed(); }
+Bed& gpu() { return test::gpu_bed(); }
 
 Outcome check(Bed& bed, const reference::Problem& p, Layout layout = Layout::bshd, Inputs inputs = Inputs::random,
               bool lse = true, const std::string& kernel = "") {

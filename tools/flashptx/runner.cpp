@@ -68,9 +68,13 @@ Status first_error(std::initializer_list<Status> all) {
 
 Case make_case(const reference::Problem& shape, reference::Layout layout, reference::Inputs inputs,
                std::uint64_t seed, bool lse, std::int64_t check_rows) {
+  return make_case(reference::make_tensors(shape, layout, inputs, seed), layout, lse, check_rows);
+}
+
+Case make_case(reference::Tensors tensors, reference::Layout layout, bool lse, std::int64_t check_rows) {
   Case c;
-  c.tensors = reference::make_tensors(shape, layout, inputs, seed);
-  c.tensors.problem.rows = choose_rows(shape, check_rows);
+  c.tensors = std::move(tensors);
+  c.tensors.problem.rows = choose_rows(c.problem(), check_rows);
   c.layout = layout;
   c.lse = lse;
   c.exact = reference::attention_float64(c.tensors.problem);

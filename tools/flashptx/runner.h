@@ -34,6 +34,8 @@ struct Case {
 // stays below some seconds; all of them for small problems). First, last and evenly spread rows are taken.
 Case make_case(const reference::Problem& shape, reference::Layout layout, reference::Inputs inputs,
                std::uint64_t seed, bool lse, std::int64_t check_rows);
+// The same of tensors that exist: inputs of one's own.
+Case make_case(reference::Tensors tensors, reference::Layout layout, bool lse, std::int64_t check_rows);
 
 // Evenly spread rows, the first and last among them; empty: all.
 std::vector<std::int64_t> choose_rows(const reference::Problem& p, std::int64_t check_rows);

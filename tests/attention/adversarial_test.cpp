@@ -1,0 +1,192 @@
+// Scores that a softmax can get wrong, for every kept softmax and type, on every device there is.
+//
+// Blocks of keys run from the last to the first: what "rises" there has its largest keys in front. Logits are
+// given in nats; 88.7 of them are 2^128, where fp32 ends. Next: redo_test.cpp forces the redo of guarded.
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include "host/emulator/emulator.h"
+#include "tests/attention/beds.h"
+#include "tests/attention/scores.h"
+#include "tests/support.h"
+
+using namespace flashptx;
+using test::Bed;
+using test::Scores;
+
+namespace {
+
+struct Adversary {
+  const char* name;
+  Scores scores;
+  float scale = 1;
+};
+
+// Logit of a key, the same in every row: 8 of it from Q.
+Scores by_key(std::function<double(std::int64_t)> logit, double noise = 0.25) {
+  Scores s;
+  s.noise = noise;
+  s.q0 = [](std::int64_t, std::int64_t) { return 8.0; };
+  s.k0 = [logit](std::int64_t, std::int64_t key) { return logit(key) / 8; };
+  return s;
+}
+
+// The same with rows of both signs, so that rows of one warp want different things of one block.
+Scores by_row_and_key(std::function<double(std::int64_t)> logit, double noise = 0.25) {
+  Scores s = by_key(logit, noise);
+  s.q0 = [](std::int64_t, std::int64_t row) { return row % 3 == 0 ? 8.0 : row % 3 == 1 ? -8.0 : 0.5; };
+  return s;
+}
+
+// Scores so large that one fma no longer does (kHuge of gen/tile/softmax.cpp: 2^22 in log2 units, 2^12 in 8 bit),
+// but a few units apart. Exact in fp32, and in the 14 bits that 8-bit products are summed in.
+Scores huge_and_near(bool eight) {
+  Scores s;
+  s.noise = 0;
+  const double q = eight ? 128 : 1024, k = eight ? 64 : 8192, step = 1;
+  s.q0 = [q](std::int64_t, std::int64_t) { return q; };
+  s.k0 = [k](std::int64_t, std::int64_t) { return k; };
+  s.q1 = [step](std::int64_t, std::int64_t row) { return row % 2 ? step : -step; };
+  s.k1 = [](std::int64_t, std::int64_t key) { return static_cast<double>(key * 7 % 16); };
+  return s;
+}
+// As large, and neighbours differ by thousands: one key, or the ties of it, take all of the row.
+Scores huge_and_far(bool eight) {
+  Scores s;
+  s.noise = 0;
+  const double q = eight ? 256 : 4096, k = eight ? 64 : 4096;
+  s.q0 = [q](std::int64_t, std::int64_t row) { return row % 3 == 0 ? q : row % 3 == 1 ? -q : 0.25; };
+  s.k0 = [k](std::int64_t, std::int64_t key) { return k * static_cast<double>(key % 7 + 1); };
+  return s;
+}
+
+std::vector<Adversary> adversaries(DataType dtype, std::int64_t keys) {
+  const auto n = static_cast<double>(keys);
+  const auto d = [](std::int64_t key) { return static_cast<double>(key); };
+  const bool eight = dtype == DataType::e4m3;
+  std::vector<Adversary> all = {
+      {"rising by 12 a block", by_key([=](std::int64_t k) { return 12 * (n - d(k)) / 64; })},
+      {"falling by 12 a block", by_key([=](std::int64_t k) { return 12 * d(k) / 64; })},
+      {"rising by 120 a block", by_key([=](std::int64_t k) { return 120 * (n - d(k)) / 64; })},
+      {"rising and falling by row", by_row_and_key([=](std::int64_t k) { return 30 * (n - d(k)) / 64; })},
+      {"a jump above 2^127 inside a block", by_key([](std::int64_t k) { return k % 64 < 31 ? 180.0 : 0.0; })},
+      {"jumps of both signs inside a block",
+       by_row_and_key([](std::int64_t k) { return k % 5 == 0 ? 180.0 : k % 5 == 1 ? -180.0 : 0.0; })},
+      {"one key of the last block done stands out", by_key([](std::int64_t k) { return k == 5 ? 70.0 : 0.0; })},
+      {"one key of the first block done stands out", by_key([=](std::int64_t k) { return k == keys - 2 ? 70.0 : 0.0; })},
+      {"every score far below zero", by_key([](std::int64_t k) { return -3000.0 - static_cast<double>(k % 64); })},
+      {"all equal", by_key([](std::int64_t) { return 0.0; }, 0)},
+      {"all equal, large", by_key([](std::int64_t) { return 1000.0; }, 0)},
+      {"ties in a block and across blocks", by_key([](std::int64_t k) { return k % 37 == 0 ? 40.0 : 0.0; }, 0)},
+      {"huge and a few apart", huge_and_near(eight)},
+      {"huge and far apart", huge_and_far(eight)},
+      {"so huge that neighbours of fp32 differ by more than 2^32", huge_and_far(eight), 0x1p24f},
+  };
+  if (dtype == DataType::bf16) {
+    all.push_back({"products near the end of fp32", by_key([](std::int64_t k) { return k % 9 ? 0x1p100 : -0x1p110; }, 0)});
+    all.back().scores.q0 = [](std::int64_t, std::int64_t row) { return row % 2 ? 0x1p12 : -0x1p10; };
+  }
+  return all;
+}
+
+struct Shape {
+  std::int64_t seqlen_q, seqlen_k;
+  Mask mask;
+  int dim = 64;
+  std::int64_t heads = 1;
+};
+
+using LineCounts = std::vector<std::uint64_t>;
+
+void check(Bed& bed, DataType dtype, const Shape& shape, const std::string& kernel, float scale = 1,
+           LineCounts* executed = nullptr) {
+  reference::Problem p;
+  p.dtype = dtype, p.mask = shape.mask, p.head_dim = p.head_dim_v = shape.dim;
+  p.seqlen_q = shape.seqlen_q, p.seqlen_k = shape.seqlen_k, p.heads_q = p.heads_kv = shape.heads;
+  for (const Adversary& a : adversaries(dtype, shape.seqlen_k)) {
+    p.scale = scale * a.scale;
+    const Case c = test::scored_case(p, a.scores);
+    ForwardChoice choice;
+    choice.kernel = kernel;
+    const Outcome r = run_case(*bed.device, *bed.attention, c, choice);
+    CHECK_MESSAGE(r.ok(), to_string(dtype), " ", to_string(shape.mask), " d", shape.dim, " ", shape.seqlen_q, "x",
+                  shape.seqlen_k, " scale ", scale, " ", r.kernel, ", ", a.name, ": ", r.complaint());
+    if (!executed) continue;
+    const LineCounts counts = emulator_line_counts(*bed.device);
+    executed->resize(counts.size());
+    for (std::size_t i = 0; i < counts.size(); ++i) (*executed)[i] += counts[i];
+  }
+}
+
+std::string kernel(DataType dtype, Mask mask, const std::string& softmax) {
+  const std::string head = std::string("attn_fwd_") + to_string(dtype) + "_d64_" + to_string(mask);
+  return dtype == DataType::e4m3 ? head + "__q128_kv128_s2__serial_pp_" + softmax + "_ob"
+                                 : head + "__q128_kv64_s2__overlap_pp_" + softmax;
+}
+
+// A test of a rare branch that never ran tests nothing: each instruction of the softmax must have been executed.
+void check_coverage(const std::string& kernel, const LineCounts& executed) {
+  KernelConfig config;
+  std::string error;
+  REQUIRE_MESSAGE(KernelConfig::parse(kernel, &config, &error), error);
+  std::istringstream text(emit(config).text);
+  static const std::regex softmax(R"(== (mask, row max|P = exp2|O \*= alpha|P to ).*)"), section(R"(// == )"),
+      instruction(R"(^ *(@!?%(?!hidden)\w+ )?[a-z][\w.:]* .*;.*)"), branch(R"(\bbra\b)");
+  // 8 bit, guarded: the first block's maximum is always taken, so its copy of rescale_block waits for nothing.
+  bool inside = false, first_exp = config.problem.eight_bit() && config.plan.softmax == Softmax::guarded;
+  std::size_t number = 0, seen = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    if (std::regex_search(line, section)) {
+      inside = std::regex_search(line, softmax);
+      if (first_exp && line.find("P = exp2") != std::string::npos) inside = first_exp = false;
+    }
+    // A branch behind a comparison is counted there. A column is hidden in no loop where it is so in every row's last
+    // block: those moves are left out.
+    if (!inside || !std::regex_match(line, instruction) || std::regex_search(line, branch)) continue;
+    ++seen;
+    CHECK_MESSAGE((number < executed.size() && executed[number] != 0), kernel, ":", number, " never ran: ", line);
+  }
+  CHECK(seen > 200);
+}
+
+// Full; causal with a last block that some rows of a warp do not see; causal with rows that see no key at all.
+void every_shape(Bed& bed, DataType dtype, const std::string& softmax, bool coverage) {
+  const std::int64_t keys = dtype == DataType::e4m3 ? 650 : 330;
+  LineCounts causal;
+  check(bed, dtype, {70, keys, Mask::full}, kernel(dtype, Mask::full, softmax));
+  check(bed, dtype, {70, keys - 3, Mask::causal}, kernel(dtype, Mask::causal, softmax), 1,
+        coverage ? &causal : nullptr);
+  check(bed, dtype, {150, 70, Mask::causal}, kernel(dtype, Mask::causal, softmax), 1, coverage ? &causal : nullptr);
+  if (coverage) check_coverage(kernel(dtype, Mask::causal, softmax), causal);
+}
+
+void every_softmax(Bed& bed, DataType dtype, bool coverage) {
+  for (const char* softmax : {"plain", "lazy0", dtype == DataType::e4m3 ? "lazy4" : "lazy8", "guarded1", "guarded3"})
+    every_shape(bed, dtype, softmax, coverage);
+}
+
+// The kernels that problems get, at every head dimension, and scales that are no power of two.
+void chosen_kernels(Bed& bed) {
+  for (DataType dtype : {DataType::bf16, DataType::f16, DataType::e4m3})
+    for (Mask mask : {Mask::full, Mask::causal})
+      for (int dim : {64, 128, 256}) {
+        check(bed, dtype, {400, 1900, mask, dim, 4}, "");
+        check(bed, dtype, {1900, 1500, mask, dim, 4}, "", 0.37f);
+      }
+}
+
+}  // namespace
+
+TEST_SUITE("attention/adversarial") {
+  TEST_CASE("emulator: bf16, plain, lazy and guarded") { every_softmax(test::emulator_bed(), DataType::bf16, true); }
+  TEST_CASE("emulator: f16, plain, lazy and guarded") { every_softmax(test::emulator_bed(), DataType::f16, true); }
+  TEST_CASE("emulator: e4m3, plain, lazy and guarded") { every_softmax(test::emulator_bed(), DataType::e4m3, true); }
+  TEST_CASE("gpu: every softmax and the kernels that problems get") {
+    Bed& gpu = test::gpu_bed();
+    if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
+    for (DataType dtype : {DataType::bf16, DataType::f16, DataType::e4m3}) every_softmax(gpu, dtype, false);
+    chosen_kernels(gpu);
+  }
+}

@@ -1,0 +1,39 @@
+// What the tests of attention run on: a device of each kind, opened once and kept with its loaded kernels.
+// Next: grid_test.cpp, adversarial_test.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tools/flashptx/runner.h"
+#include "tools/flashptx/session.h"
+
+namespace flashptx::test {
+
+struct Bed {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Attention> attention;
+  std::string missing;  // why there is none
+};
+
+inline Bed open_bed(DeviceChoice choice, const EmulatorOptions& emulator = {}) {
+  Bed bed;
+  DeviceRequest request;
+  request.choice = choice;
+  request.emulator = emulator;
+  std::string note;
+  const Status s = open_device(request, &bed.device, &note);
+  if (s.ok()) bed.attention = std::make_unique<Attention>(*bed.device);
+  else bed.missing = s.message;
+  return bed;
+}
+inline Bed& emulator_bed() {
+  static Bed bed = open_bed(DeviceChoice::emulator);
+  return bed;
+}
+inline Bed& gpu_bed() {
+  static Bed bed = open_bed(DeviceChoice::cuda);
+  return bed;
+}
+
+}  // namespace flashptx::test
