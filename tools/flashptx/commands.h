@@ -30,6 +30,7 @@ void add_units(Command& app);
 void add_ladder(Command& app);
 void add_tune(Command& app);
 void add_prepare(Command& app);
+void add_accuracy(Command& app);
 
 // Ends a subcommand: thrown by its callback, turned into the process's exit code by main.
 [[noreturn]] void leave(ExitCode code, const std::string& sentence);

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   using namespace flashptx;
   Command program("FlashPTX: FlashAttention-3 for Hopper as PTX that we emit", "flashptx");
   for (auto* add : {add_list, add_emit, add_run, add_demo, add_bench, add_probe, add_sass, add_trace, add_diff,
-                    add_units, add_ladder, add_tune, add_prepare, add_golden, add_fuzz})
+                    add_units, add_ladder, add_tune, add_prepare, add_accuracy, add_golden, add_fuzz})
     add(program);
   program.footer(exit_code_help);
   const int code = program.run(argc, argv);

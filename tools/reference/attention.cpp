@@ -96,6 +96,8 @@ template <class Real>
 double softmax_row(const Problem& p, Real* s, std::int64_t visible, std::int64_t end) {
   std::fill(s + visible, s + end, Real(0));
   if (visible == 0) return -std::numeric_limits<double>::infinity();
+  if (std::is_same_v<Real, float> && p.unfused_scores)
+    for (std::int64_t j = 0; j < visible; ++j) s[j] = static_cast<Real>(round_to(p.dtype, s[j]));
   Real largest = -std::numeric_limits<Real>::infinity();
   for (std::int64_t j = 0; j < visible; ++j) {
     s[j] *= static_cast<Real>(p.scale);
@@ -104,6 +106,12 @@ double softmax_row(const Problem& p, Real* s, std::int64_t visible, std::int64_t
   Real sum = 0;
   for (std::int64_t j = 0; j < visible; ++j) sum += s[j] = std::exp(s[j] - largest);
   if constexpr (std::is_same_v<Real, float>) {
+    if (p.rounds_p_to_e4m3() && p.unfused_p) {
+      for (std::int64_t j = 0; j < visible; ++j) s[j] *= 448 / sum;
+      round_probabilities(DataType::e4m3, s, visible);
+      for (std::int64_t j = 0; j < visible; ++j) s[j] /= 448;
+      return static_cast<double>(largest + std::log(sum));
+    }
     if (p.rounds_p_to_e4m3()) {
       for (std::int64_t j = 0; j < visible; ++j) s[j] *= 256;
       round_probabilities(DataType::e4m3, s, visible);

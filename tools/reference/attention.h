@@ -21,6 +21,9 @@ struct Strides {
 struct Problem {
   DataType dtype = DataType::bf16;
   DataType dtype_o = DataType::bf16;  // of O if dtype has 8 bits or P is e4m3; else O has dtype
+  // Of the plain computation: scores rounded to dtype as well; 8 bit: P rounded behind the division by the sum, with one
+  // scale, 1 / 448, for all of it. Both as an unfused program does it that keeps S and P in memory.
+  bool unfused_scores = false, unfused_p = false;
   bool p_e4m3 = false;  // the plain computation rounds P as for 8 bit: tensors that FP8 stands for, given in f32
   std::int64_t batch = 1, heads_q = 1, heads_kv = 1, seqlen_q = 1, seqlen_k = 1;
   int head_dim = 128, head_dim_v = 128;
