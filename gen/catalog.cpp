@@ -33,7 +33,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace]
+// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -41,7 +41,7 @@ std::string KernelConfig::name() const {
   s += "_d" + n(problem.head_dim);
   if (problem.head_dim_v != problem.head_dim) s += "v" + n(problem.head_dim_v);
   s += std::string("_") + to_string(problem.mask) + (problem.v_transposed ? "_vt" : "") +
-       (problem.block_scales ? "_bs" : "") + "__q" + n(tile_q()) + "_kv" + n(plan.tile_kv) + "_s" +
+       (problem.scale_rows ? "_bs" + n(problem.scale_rows) : "") + "__q" + n(tile_q()) + "_kv" + n(plan.tile_kv) + "_s" +
        n(plan.kv_stages);
   if (plan.v_stages) s += "_vs" + n(plan.v_stages);
   if (plan.q_stages != 1) s += "_qs" + n(plan.q_stages);
@@ -117,7 +117,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   if (r.take("_causal")) c.problem.mask = Mask::causal;
   else r.expect("_full");
   c.problem.v_transposed = r.take("_vt");
-  c.problem.block_scales = r.take("_bs");
+  if (r.take("_bs")) c.problem.scale_rows = r.number("scale rows");
   r.expect("__q");
   int rows = r.number("tile_q");
   if (rows % 64) r.fail("a tile_q that is a multiple of 64");

@@ -37,7 +37,8 @@ struct ProblemClass {
   Mask mask = Mask::full;
   DataType dtype_o = DataType::bf16; // of O where Q, K, V are e4m3 or e5m2: bf16 or f16
   bool v_transposed = false;         // 8 bit: V is given as (batch, heads_kv, head_dim_v, keys), gen/tile/key_order.h
-  bool block_scales = false;         // 8 bit: scales by blocks of rows, not only by head (see attention_forward.cpp)
+  int scale_rows = 0;                // 8 bit: 0: a scale by (batch, head); else also by blocks of rows, those of K and V
+                                     // multiples of this: 16, 32, 64 or 128 keys
 
   bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
   DataType output() const { return eight_bit() ? dtype_o : dtype; }

@@ -38,6 +38,9 @@ constexpr KnownArgument known_arguments[] = {
     {"v_scale_batch", ParamKind::u32, offsetof(ForwardArguments, v_scale_batch)},
     {"v_scale_head", ParamKind::u32, offsetof(ForwardArguments, v_scale_head)},
     {"q_scale_group", ParamKind::u32, offsetof(ForwardArguments, q_scale_group)},
+    {"q_scale_rows", ParamKind::u32, offsetof(ForwardArguments, q_scale_rows)},
+    {"k_scale_rows", ParamKind::u32, offsetof(ForwardArguments, k_scale_rows)},
+    {"v_scale_rows", ParamKind::u32, offsetof(ForwardArguments, v_scale_rows)},
     {"trace", ParamKind::pointer, offsetof(ForwardArguments, trace)},
     {"trace_capacity", ParamKind::u32, offsetof(ForwardArguments, trace_capacity)},
 };

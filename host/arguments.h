@@ -25,7 +25,7 @@ struct ForwardArguments {
   // 8 bit: fp32 scales; 0 = 1
   std::uint64_t q_scale = 0, k_scale = 0, v_scale = 0;
   std::uint32_t q_scale_batch = 0, q_scale_head = 0, k_scale_batch = 0, k_scale_head = 0, v_scale_batch = 0,
-                v_scale_head = 0, q_scale_group = 1;
+                v_scale_head = 0, q_scale_group = 1, q_scale_rows = 1, k_scale_rows = 1, v_scale_rows = 1;
 };
 
 struct Binding {

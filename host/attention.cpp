@@ -56,6 +56,9 @@ ForwardArguments scalars(const ForwardProblem& p) {
   a.k_scale_batch = u32(p.k_scale.batch), a.k_scale_head = u32(p.k_scale.head);
   a.v_scale_batch = u32(p.v_scale.batch), a.v_scale_head = u32(p.v_scale.head);
   a.q_scale_group = u32(p.q_scale_group);
+  // More rows than there are: the whole head is one block.
+  const auto rows = [&](const ScaleStrides& s) { return s.block_rows ? u32(s.block_rows) : std::uint32_t{1} << 31; };
+  a.q_scale_rows = rows(p.q_scale), a.k_scale_rows = rows(p.k_scale), a.v_scale_rows = rows(p.v_scale);
   return a;
 }
 

@@ -108,9 +108,9 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
   if (c.use_dtype_o != 0) p->dtype_o = static_cast<flashptx::DataType>(c.dtype_o);
   p->v_transposed = c.v_transposed != 0;
   p->allow_workspace = c.allow_workspace != 0;
-  p->q_scale = {c.q_scale.batch, c.q_scale.head};
-  p->k_scale = {c.k_scale.batch, c.k_scale.head};
-  p->v_scale = {c.v_scale.batch, c.v_scale.head};
+  p->q_scale = {c.q_scale.batch, c.q_scale.head, c.q_scale.block_rows};
+  p->k_scale = {c.k_scale.batch, c.k_scale.head, c.k_scale.block_rows};
+  p->v_scale = {c.v_scale.batch, c.v_scale.head, c.v_scale.block_rows};
   p->q_scale_group = c.q_scale_group == 0 ? 1 : c.q_scale_group;
   return {};
 }

@@ -76,8 +76,11 @@ typedef struct flashptx_strides {
   int64_t batch, seq, head;
 } flashptx_strides;
 
+/* Elements; 0: shared by all batches or heads. block_rows: 0: one scale a (batch, head); else rows that share one, and
+ * the blocks of a head lie one after the other (as flashptx_quantize writes them). Of K and V: 16, 32, 64 or a
+ * multiple of 128. */
 typedef struct flashptx_scale_strides {
-  int64_t batch, head;
+  int64_t batch, head, block_rows;
 } flashptx_scale_strides;
 
 /* O = softmax(scale * Q K^T + mask) V, per batch and head.
@@ -103,15 +106,15 @@ typedef struct flashptx_forward_problem {
                          attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn */
   const char* ptx;    /* NULL: generated; else PTX text run in place of the named kernel's */
 
-  /* E4M3 and E5M2 only; zero means the default. A tensor is its 8-bit values times its fp32 scale: one a
-   * (batch, head) at data[batch * scale.batch + head * scale.head]. */
+  /* E4M3 and E5M2 only; zero means the default. A tensor is its 8-bit values times its fp32 scale, which is
+   * data[batch * scale.batch + head * scale.head + row / scale.block_rows]. */
   int32_t dtype_o;         /* of O: FLASHPTX_F16 or FLASHPTX_BF16 when use_dtype_o = 1; else BF16 */
   int32_t use_dtype_o;
   int32_t v_transposed;    /* 1: V is V^T as flashptx_transpose_v writes it; v.seq is the stride of its
                               head_dim_v rows, v.head and v.batch those of heads and batches */
   int32_t allow_workspace; /* 1: V may be transposed first, into memory that each call is given
                               (flashptx_plan_workspace): faster for large head_dim and long sequences */
-  flashptx_scale_strides q_scale, k_scale, v_scale; /* elements; 0: shared by all */
+  flashptx_scale_strides q_scale, k_scale, v_scale;
   int64_t q_scale_group;   /* query heads that share a scale: head / q_scale_group picks it; 0 = 1 */
 } flashptx_forward_problem;
 

@@ -182,7 +182,16 @@ Status check_scale_strides(const char* name, const ScaleStrides& s) {
     if (stride < 0 || stride > UINT32_MAX)
       return unsupported(std::string(name) + " " + which + " stride is " + text(stride) +
                          ": must be in [0, 2^32) elements");
+  if (s.block_rows < 0 || s.block_rows > max_extent)
+    return invalid(std::string(name) + " block_rows is " + text(s.block_rows) + ": must be in [0, 2^31)");
   return {};
+}
+
+// A block of keys has one scale, or a whole number of them.
+Status check_key_blocks(const char* name, const ScaleStrides& s) {
+  const std::int64_t rows = s.block_rows;
+  if (rows == 0 || rows % 128 == 0 || rows == 16 || rows == 32 || rows == 64) return {};
+  return unsupported(std::string(name) + " block_rows is " + text(rows) + ": must be 16, 32, 64 or a multiple of 128");
 }
 
 Status check_eight_bit(const ForwardProblem& p) {
@@ -195,6 +204,8 @@ Status check_eight_bit(const ForwardProblem& p) {
   if (Status s = check_scale_strides("q_scale", p.q_scale); !s.ok()) return s;
   if (Status s = check_scale_strides("k_scale", p.k_scale); !s.ok()) return s;
   if (Status s = check_scale_strides("v_scale", p.v_scale); !s.ok()) return s;
+  if (Status s = check_key_blocks("k_scale", p.k_scale); !s.ok()) return s;
+  if (Status s = check_key_blocks("v_scale", p.v_scale); !s.ok()) return s;
   if (p.q_scale_group < 1 || (p.heads_q > 0 && p.heads_q % p.q_scale_group != 0))
     return invalid("q_scale_group is " + text(p.q_scale_group) + ": must be >= 1 and divide heads_q, which is " +
                    text(p.heads_q));

@@ -21,9 +21,12 @@ struct Strides {
 Strides strides_bshd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim);
 Strides strides_bhsd(std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim);
 
-// fp32 scales of an 8-bit tensor, by (batch, head): element x stands for scale * x. Strides in elements; 0: shared.
+// fp32 scales of an 8-bit tensor, by (batch, head) or by (batch, head, block of rows) with the blocks contiguous: element
+// x stands for scale * x. Strides in elements; 0: shared.
 struct ScaleStrides {
   std::int64_t batch = 0, head = 0;
+  std::int64_t block_rows = 0;  // rows that share a scale; 0: all of a head. Of K and V a multiple of 16 that divides 128 or
+                                // is divided by it
 };
 
 struct ForwardProblem {
@@ -43,6 +46,7 @@ struct ForwardProblem {
 
   bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
   DataType output() const { return eight_bit() ? dtype_o : dtype; }
+  bool block_scales() const { return q_scale.block_rows || k_scale.block_rows || v_scale.block_rows; }
   std::int64_t keys_padded() const { return (seqlen_k + 127) / 128 * 128; }  // of V^T
 
   std::int64_t value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }

@@ -126,6 +126,14 @@ Status select_forward(const ForwardProblem& p, Selection* out) {
   return select_among(measured_rows(), p, out);
 }
 
+int kernel_scale_rows(const ForwardProblem& p) {
+  if (!p.block_scales()) return 0;
+  std::int64_t rows = 128;
+  for (const ScaleStrides* s : {&p.k_scale, &p.v_scale})
+    if (s->block_rows != 0) rows = std::min(rows, s->block_rows);
+  return static_cast<int>(rows);
+}
+
 // Measured on an H200: at head_dim 256 the transposing warps cannot keep up with the tensor cores; at 128 the pass
 // (21 us for 2 x 33.5 MB) is won back from about 2048 keys on, at 64 never.
 bool transposition_pass_pays(const ForwardProblem& p) {
@@ -140,6 +148,7 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
   c.head_dim = compiled_head_dim(p.head_dim);
   c.head_dim_v = compiled_head_dim(p.value_dim());
   c.dtype_o = p.dtype_o, c.v_transposed = p.v_transposed || transposition_pass_pays(p);
+  c.scale_rows = kernel_scale_rows(p);
   if (const MeasuredRow* row = nearest_row(rows, c, p.seqlen_q)) {
     KernelConfig config{c, {}};
     if (plan_of(*row, &config)) {
@@ -182,6 +191,8 @@ Status check_forced(const ForwardProblem& p, const KernelConfig& config) {
   if (c.mask != p.mask)
     return refuse(std::string("is for mask ") + to_string(c.mask) + ": the problem has " +
                   to_string(p.mask));
+  if (c.scale_rows != kernel_scale_rows(p))
+    return refuse("has scale rows " + std::to_string(c.scale_rows) + ": the problem's scales want " + std::to_string(kernel_scale_rows(p)));
   if (p.eight_bit() && c.dtype_o != p.dtype_o)
     return refuse(std::string("writes ") + to_string(c.dtype_o) + ": the problem wants O in " + to_string(p.dtype_o));
   if (c.v_transposed && !p.v_transposed && p.allow_workspace && p.value_dim() % 16 == 0) {

@@ -64,6 +64,8 @@ struct Selection {
 // unsupported when no row fits. `p` has passed check_problem.
 // Whether V is transposed by a pass of its own where a workspace is allowed.
 bool transposition_pass_pays(const ForwardProblem& p);
+// ProblemClass::scale_rows of a kernel that takes the problem's scales.
+int kernel_scale_rows(const ForwardProblem& p);
 
 Status select_forward(const ForwardProblem& p, Selection* out);
 // The same over other measured rows; with none only the plain rules are left.

@@ -97,6 +97,11 @@ void emit_consumer_setup(ForwardContext& f) {
   f.scale_log2 = k.f32("scale_log2");
   if (f.eight_bit()) f.v_scale = k.f32("v_scale");
   if (f.checks_block_sums()) f.p_offset = k.f32("p_offset", 2);
+  if (f.scales_blocks()) {
+    f.q_scale = k.f32("q_scale", 2);
+    f.k_scale = k.f32("k_scale", f.scale_groups());
+    f.v_scales = k.f32("v_scales", f.scale_groups());
+  }
   f.max_slack = k.f32("max_slack");
   f.grew = k.pred("grew");
   f.huge = k.pred("huge");
@@ -255,6 +260,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
     case Do::wait_qk:
       trace_mark(f, TraceEvent::wait_qk);
       wait_group("S is complete");
+      if (f.scales_blocks()) emit_read_block_scales(f);
       break;
     case Do::free_k: emit_free(f, "k", f.smem.k_empty, step.lag); break;
     case Do::mask_max:
@@ -266,6 +272,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
       k.section("P = exp2(S * c - max * c), row sum");
       trace_mark(f, TraceEvent::exp_sum);
       emit_exp_sum(f);
+      if (f.scales_blocks()) emit_scale_pv(f, step.first);
       break;
     case Do::wait_pv:
       trace_mark(f, TraceEvent::wait_pv);
@@ -358,6 +365,7 @@ void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
   if (f.eight_bit()) emit_lazy_slack(f);
   emit_tile_blocks(f);
   emit_warpgroup_range(f);
+  if (f.scales_blocks()) emit_row_scales(f, exists);
 }
 
 }  // namespace
@@ -601,6 +609,8 @@ void emit_params(Kernel& k, const KernelConfig& c) {
       k.param(std::string(which) + "_head", "u32", "stride in elements, 0: all heads share");
     }
     k.param("q_scale_group", "u32", "query heads that share a scale, >= 1");
+    if (c.problem.scale_rows)
+      for (const char* which : {"q_scale_rows", "k_scale_rows", "v_scale_rows"}) k.param(which, "u32", "rows that share a scale");
   }
   if (c.plan.trace) {
     k.param("trace", "u64", "marks, gen/trace_events.h; 0: none");
@@ -673,6 +683,11 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
       add((std::string(which) + "_head").c_str(), ParamKind::u32, "stride of the scales over heads, elements");
     }
     add("q_scale_group", ParamKind::u32, "query heads that share a scale, at least 1");
+    if (c.problem.scale_rows) {
+      add("q_scale_rows", ParamKind::u32, "query rows that share a scale, at least 1; blocks are the innermost dimension");
+      for (const char* which : {"k_scale_rows", "v_scale_rows"})
+        add(which, ParamKind::u32, "keys that share a scale: a multiple of the kernel's scale rows");
+    }
   }
   if (c.plan.trace) {
     add("trace", ParamKind::pointer, "marks of CTA 0 and 1: for each role 32 bytes and 8 * trace_capacity, zeroed before "
@@ -779,7 +794,9 @@ std::string check_forward(const KernelConfig& c) {
     return std::string("dtype_o ") + to_string(p.dtype_o) + " is no output of an 8-bit kernel; f16 or bf16";
   if (p.eight_bit() && plan.tile_kv % 128)
     return at("tile_kv", plan.tile_kv, "must be a multiple of 128 in 8 bit: V^T lies in rows of 128 bytes");
-  if (!p.eight_bit() && (p.v_transposed || p.block_scales))
+  if (p.scale_rows && p.scale_rows != 16 && p.scale_rows != 32 && p.scale_rows != 64 && p.scale_rows != 128)
+    return at("scale_rows", p.scale_rows, "must be 16, 32, 64 or 128");
+  if (!p.eight_bit() && (p.v_transposed || p.scale_rows))
     return std::string("dtype ") + to_string(p.dtype) + " takes neither a transposed V nor scales";
   if (p.eight_bit() && plan.softmax == Softmax::lazy && plan.lazy_threshold_log2 > 8)
     return at("lazy_threshold_log2", plan.lazy_threshold_log2, "must be in [0, 8] in 8 bit (P ends at 448)");

@@ -43,6 +43,7 @@ struct SharedLayout {
   int raw_kind = 0;                   // [raw stage] u32: 0 a block, 1 no more
   int tile_full = 0, tile_empty = 0;  // [2]
   int tile_slot = 0;                  // [2] x {q_row0, head, batch, bh}: the tile that comes next
+  int block_scales = 0;               // scales by blocks: [K stage] x {K's scales of the block's groups, then V's}
   int tile_scales = 0;                // 8 bit: [2] x {softmax_scale_log2 * q_scale * k_scale, v_scale} of that tile
   int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
@@ -91,7 +92,8 @@ struct ForwardContext {
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
-  Reg v_scale;                  // 8 bit: the tile's V scale
+  Reg v_scale;                  // 8 bit: the tile's V scale; by blocks: that of the block added to O last
+  Vec q_scale, k_scale, v_scales;  // by blocks: of this lane's two rows; of the block's groups of keys
   Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
   Vec col_limit;                // first column that the row must not see, by row
 
@@ -104,6 +106,8 @@ struct ForwardContext {
   std::string type() const { return to_string(config.problem.dtype); }
   std::string type_o() const { return to_string(config.problem.output()); }
   bool eight_bit() const { return config.problem.eight_bit(); }
+  bool scales_blocks() const { return config.problem.scale_rows != 0; }
+  int scale_groups() const { return n() / config.problem.scale_rows; }
   bool transposes() const { return eight_bit() && !config.problem.v_transposed; }
   int k_step() const { return eight_bit() ? 32 : 16; }  // K of one wgmma: always 32 bytes
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
@@ -156,6 +160,10 @@ void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int
 void emit_mask(ForwardContext& f);                    // mask.cpp
 void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp
 void emit_exp_sum(ForwardContext& f);
+void emit_row_scales(ForwardContext& f, const Reg& exists);  // block_scales.cpp: of the tile's Q rows, if it is one
+void emit_read_block_scales(ForwardContext& f);       // of the K stage at work
+void emit_scale_s(ForwardContext& f);
+void emit_scale_pv(ForwardContext& f, bool first);    // after exp_sum: P by groups, O's change of unit into alpha
 void emit_guard(ForwardContext& f, const Reg& failed);
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);

@@ -44,6 +44,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   }
   tile_slot = take(2 * 16);
   if (problem.eight_bit()) tile_scales = take(2 * 8);
+  if (problem.scale_rows) block_scales = take((plan.kv_stages * 8 * (plan.tile_kv / problem.scale_rows) + 15) / 16 * 16);
   if (plan.softmax == Softmax::guarded) {
     redo_tiles = take(16 * kRedoSlots);
     redo_mask = take(16);

@@ -203,6 +203,7 @@ void lazy_max(ForwardContext& f) {
 
 void emit_mask_max(ForwardContext& f, bool first) {
   Kernel& k = f.k;
+  if (f.scales_blocks()) emit_scale_s(f);
   emit_mask(f);
   if (first || f.config.plan.softmax == Softmax::plain) {
     k.scope([&] {

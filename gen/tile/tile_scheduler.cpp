@@ -124,12 +124,16 @@ void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none) {
     }
     k.ld_param_u32(group, "q_scale_group");
     k.div_u32(group, f.head, group).note("query heads that share a scale");
-    emit_load_scale(f, q, "q_scale", group);
-    emit_load_scale(f, s, "k_scale", f.kv_head);
-    emit_load_scale(f, v, "v_scale", f.kv_head);
     k.ld_param_f32(c, "softmax_scale_log2");
-    k.mul_f32(c, c, q);
-    k.mul_f32(c, c, s);
+    if (f.scales_blocks()) {
+      k.mov_f32(v, f32_imm(1.0f));
+    } else {
+      emit_load_scale(f, q, "q_scale", group);
+      emit_load_scale(f, s, "k_scale", f.kv_head);
+      emit_load_scale(f, v, "v_scale", f.kv_head);
+      k.mul_f32(c, c, q);
+      k.mul_f32(c, c, s);
+    }
     k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
     k.st_shared_f32(address(at, f.smem.tile_scales), c);
     k.st_shared_f32(address(at, f.smem.tile_scales + 4), v);

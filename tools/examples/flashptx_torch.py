@@ -31,7 +31,7 @@ class Strides(ctypes.Structure):  # flashptx_strides
 
 
 class ScaleStrides(ctypes.Structure):  # flashptx_scale_strides
-    _fields_ = [("batch", c_int64), ("head", c_int64)]
+    _fields_ = [("batch", c_int64), ("head", c_int64), ("block_rows", c_int64)]
 
 
 class ForwardProblem(ctypes.Structure):  # flashptx_forward_problem

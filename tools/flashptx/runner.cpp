@@ -91,7 +91,12 @@ ForwardProblem host_problem(const Case& c) {
   f.head_dim = p.head_dim, f.head_dim_v = p.head_dim_v;
   f.softmax_scale = p.scale;
   f.allow_workspace = true;
-  f.q_scale = {p.heads_q, 1}, f.k_scale = f.v_scale = {p.heads_kv, 1};
+  const auto scale_strides = [](std::int64_t heads, std::int64_t rows, std::int64_t block) {
+    const std::int64_t blocks = block ? (rows + block - 1) / block : 1;
+    return flashptx::ScaleStrides{heads * blocks, blocks, block};
+  };
+  f.q_scale = scale_strides(p.heads_q, p.seqlen_q, c.q_block), f.k_scale = scale_strides(p.heads_kv, p.seqlen_k, c.k_block);
+  f.v_scale = scale_strides(p.heads_kv, p.seqlen_k, c.v_block);
   f.q = host_strides(p.q_strides), f.k = host_strides(p.k_strides), f.v = host_strides(p.v_strides);
   f.o = host_strides(c.tensors.o_strides);
   return f;

@@ -24,6 +24,7 @@ struct Case {
   reference::Layout layout = reference::Layout::bshd;
   reference::Result exact, plain;
   bool lse = true;
+  std::int64_t q_block = 0, k_block = 0, v_block = 0;  // rows that share a scale; 0: all of a head
   std::vector<float> q_scale, k_scale, v_scale;  // 8 bit: (batch, heads) and twice (batch, heads_kv); empty: all 1. The references
                                                  // know nothing of them.
 
