@@ -47,6 +47,8 @@ Status check_head_dim(std::int64_t d, int step, const std::string& why) {
 }
 
 Status check_steps(const PrepareProblem& p) {
+  if (p.heads_per_cta < 0) return invalid("heads_per_cta is " + text(p.heads_per_cta) + ": must be >= 0");
+  if (p.prefetch_heads < -1) return invalid("prefetch_heads is " + text(p.prefetch_heads) + ": must be >= -1");
   if (p.hadamard != Hadamard::none && p.hadamard != Hadamard::forward && p.hadamard != Hadamard::inverse)
     return invalid("hadamard is " + text(static_cast<int>(p.hadamard)) + ": must be 0 (none), 1 (forward) or 2 (inverse)");
   if (p.hadamard == Hadamard::inverse && (p.quantizes() || p.rope != Rope::none))
@@ -58,7 +60,6 @@ Status check_steps(const PrepareProblem& p) {
   if (p.rope == Rope::none) return {};
   if (p.table != DataType::f32 && p.table != DataType::bf16)
     return unsupported("table_dtype is " + number(p.table) + ": must be f32 or bf16");
-  if (p.heads_per_cta < 0) return invalid("heads_per_cta is " + text(p.heads_per_cta) + ": must be >= 0");
   if (p.position < 0) return invalid("position is " + text(p.position) + ": must be >= 0");
   if (p.table_rows < 0 || p.table_rows > max_extent)
     return invalid("table_rows is " + text(p.table_rows) + ": must be in [0, 2^31 - 1]");
@@ -136,7 +137,7 @@ struct PrepareArguments {
   std::uint64_t x = 0, y = 0, v = 0, vt = 0, scales = 0, amax = 0, cos = 0, sin = 0;
   std::int64_t x_stride_batch = 0, x_stride_seq = 0, x_stride_head = 0;  // bytes; of V too
   std::int64_t y_stride_batch = 0, y_stride_seq = 0, y_stride_head = 0;
-  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, heads_per_cta = 1;
+  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, heads_per_cta = 1, prefetch_heads = 0;
   float fixed_scale = 0;
   std::uint32_t signs[8] = {};
 };
@@ -157,7 +158,7 @@ constexpr Known known[] = {
     {"v_stride_seq", offsetof(PrepareArguments, x_stride_seq)},
     {"v_stride_head", offsetof(PrepareArguments, x_stride_head)},
     FLASHPTX_KNOWN(seqlen), FLASHPTX_KNOWN(heads), FLASHPTX_KNOWN(per_tensor), FLASHPTX_KNOWN(block_rows),
-    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(heads_per_cta), FLASHPTX_KNOWN(fixed_scale),
+    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(heads_per_cta), FLASHPTX_KNOWN(prefetch_heads), FLASHPTX_KNOWN(fixed_scale),
     FLASHPTX_KNOWN(signs[0]), FLASHPTX_KNOWN(signs[1]), FLASHPTX_KNOWN(signs[2]), FLASHPTX_KNOWN(signs[3]),
     FLASHPTX_KNOWN(signs[4]), FLASHPTX_KNOWN(signs[5]), FLASHPTX_KNOWN(signs[6]), FLASHPTX_KNOWN(signs[7]),
 };
@@ -192,12 +193,23 @@ PrepareArguments arguments_of(const PrepareProblem& p, const PreparePointers& at
   a.per_tensor = p.scale_kind == ScaleKind::tensor;
   a.block_rows = static_cast<std::uint32_t>(p.block_rows);
   a.position = static_cast<std::uint32_t>(p.position);
-  // Enough heads to amortise a line of cos and sin, few enough to fill the device.
-  const std::int64_t most = p.heads_per_cta > 0 ? p.heads_per_cta : 4;
-  a.heads_per_cta = static_cast<std::uint32_t>(std::clamp<std::int64_t>(p.heads, 1, most));
+  a.prefetch_heads = static_cast<std::uint32_t>(p.prefetch_heads >= 0 ? p.prefetch_heads : 1);
   a.fixed_scale = p.fixed_scale;
   hadamard_signs(p.seed, a.signs);
   return a;
+}
+
+// Of the CTAs that `tiles` tiles of all heads make, as few rounds over the device as their work allows. What a CTA
+// costs beside its heads counts as half of one; with a table, which only the first head brings in, as one.
+std::int64_t choose_heads_per_cta(const PrepareProblem& p, std::int64_t tiles, std::int64_t ctas_at_once) {
+  if (p.heads_per_cta > 0) return std::min<std::int64_t>(p.heads, p.heads_per_cta);
+  std::int64_t best = 1, best_cost = INT64_MAX;
+  for (std::int64_t groups = p.heads; groups >= 1; --groups) {
+    const std::int64_t each = blocks(p.heads, groups), rounds = blocks(tiles * groups, ctas_at_once);
+    const std::int64_t cost = rounds * (2 * each + (p.rope == Rope::none ? 1 : 2));
+    if (each <= 16 && cost < best_cost) best = each, best_cost = cost;
+  }
+  return best;
 }
 
 }  // namespace
@@ -273,6 +285,7 @@ Status Prepare::entry_for(const PrepareConfig& config, Entry** out) {
     return unsupported("kernel " + config.name() + " cannot be generated: " + e.what());
   }
   entry.facts = emitted.facts;
+  entry.ctas_per_sm = config.sink == Sink::transpose || config.transposed ? 1 : gen::rows_ctas_per_sm(config);
   entry.rows = config.sink == Sink::transpose ? key_order_padding : gen::tile_rows(config);
   entry.offsets.clear();
   if (Status s = offsets_of(entry.facts, &entry.offsets); !s.ok()) return s;
@@ -303,8 +316,14 @@ Status Prepare::run(const PrepareProblem& p, const PreparePointers& at, Stream s
     if (c.sink == Sink::amax)
       if (Status s = device_.fill(at.amax, 0, static_cast<std::size_t>(p.scale_count()) * 4, stream); !s.ok()) return s;
     const std::int64_t rows = c.sink == Sink::quantize_blocks ? p.block_rows : e->rows;
-    const std::int64_t groups = p.rope == Rope::none ? p.heads : blocks(p.heads, arguments.heads_per_cta);
-    if (Status s = launch(*e, arguments, blocks(p.seqlen, rows) * groups, p.batch, stream); !s.ok()) return s;
+    const std::int64_t tiles = blocks(p.seqlen, rows), at_once = std::max(1, device_.info().multiprocessors) * e->ctas_per_sm;
+    std::int64_t groups = p.heads;
+    if (p.rope != Rope::none || p.hadamard != Hadamard::none) {
+      const std::int64_t each = choose_heads_per_cta(p, tiles * p.batch, at_once);
+      arguments.heads_per_cta = static_cast<std::uint32_t>(each);
+      groups = blocks(p.heads, each);
+    }
+    if (Status s = launch(*e, arguments, tiles * groups, p.batch, stream); !s.ok()) return s;
   }
   return {};
 }

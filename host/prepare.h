@@ -33,7 +33,8 @@ struct PrepareProblem {
   DataType table = DataType::f32;    // of cos and sin (positions, head_dim / 2)
   std::int64_t position = 0;         // of row 0
   std::int64_t table_rows = 0;       // positions that the tables have
-  int heads_per_cta = 0;             // rope: heads that share what a CTA reads of the tables; 0 = decide for me
+  int heads_per_cta = 0;             // rope, hadamard: heads that a CTA does; 0 = decide for me
+  int prefetch_heads = -1;           // rope, hadamard: heads fetched to L2 ahead of a CTA's; -1 = decide for me
   bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }
@@ -83,6 +84,7 @@ class Prepare {
     LaunchFacts facts;
     LoadedKernel* loaded = nullptr;
     int rows = 0;                // of x that a CTA does
+    int ctas_per_sm = 1;
     std::vector<std::size_t> offsets;  // of its parameters in PrepareArguments
   };
   Status entry_for(const PrepareConfig& config, Entry** out);

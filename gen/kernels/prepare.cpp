@@ -107,14 +107,18 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
     for (const char* t : {"cos", "sin"})
       add(f, t, ParamKind::pointer, std::string(to_string(c.table)) + " (positions, head_dim / 2), 16-byte aligned");
     add(f, "position", ParamKind::u32, "line of cos and sin that belongs to row 0");
-    add(f, "heads_per_cta", ParamKind::u32, "heads that one CTA does, >= 1: they share what it reads of cos and sin");
+  }
+  const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
+  if (transforms) {
+    add(f, "heads_per_cta", ParamKind::u32, "heads that one CTA does, one after the other, >= 1");
+    add(f, "prefetch_heads", ParamKind::u32, "heads that it fetches to L2 ahead of the one at hand; 0: none");
   }
   if (c.hadamard != Hadamard::none)
     for (int i = 0; i < (c.head_dim + 31) / 32; ++i)
       add(f, "signs_" + std::to_string(i), ParamKind::u32,
           "bit j: column " + std::to_string(32 * i) + " + j is negated (hadamard_signs of gen/hadamard_signs.h)");
   add_sink(f, c);
-  const std::string heads = c.rope == Rope::none ? "heads" : "ceil(heads / heads_per_cta)";
+  const std::string heads = transforms ? "ceil(heads / heads_per_cta)" : "heads";
   f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks && !c.transposed ? "block_rows" : std::to_string(tile_rows(c))) + ") * " +
            heads + ", batch";
   f.block_threads = rows_threads(c);

@@ -19,9 +19,11 @@ int transpose_threads(const PrepareConfig& config);
 // All the others: rows in, one or several steps, a sink.
 void emit_rows(Kernel& k, const PrepareConfig& config);
 int rows_threads(const PrepareConfig& config);
+int rows_ctas_per_sm(const PrepareConfig& config);  // that registers are left for
 int tile_rows(const PrepareConfig& config);  // that a CTA does; of quantize_blocks: that it holds
 int rows_to_hold(const PrepareConfig& config, std::int64_t block_rows);  // config.rows for such blocks
 void check_block_rows(const PrepareConfig& config);  // refuses a count that no CTA can hold
+inline int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 int hadamard_size(int head_dim);             // the largest power of two that divides head_dim
 
 }  // namespace flashptx::gen

@@ -2,7 +2,8 @@
 //
 // Streaming sinks (store, amax, quantize) take a tile of rows once. quantize_blocks holds the rows of a block in
 // registers until their common magnitude is known; a block that does not fit is read a second time, from L2.
-// With RoPE a CTA does several heads of the same rows, which find cos and sin in L1.
+// With RoPE or Hadamard a CTA does several heads of the same rows, one after the other: they share its coordinates and
+// signs and find cos and sin in L1, and the next head's rows are on their way to L2 while one is worked on.
 // Next: prepare_steps.cpp, prepare_scales.cpp.
 #include "gen/kernels/prepare_rows.h"
 
@@ -38,14 +39,6 @@ int most_rows(const PrepareConfig& c) {
   return rows;
 }
 
-// What ptxas is to leave room for: it would take all registers that one CTA can have, or too few and spill.
-int ctas_per_sm(const Rows& r) {
-  const int words = 4 * r.at.vectors * r.at.steps;
-  if (!r.transforms()) return words <= 32 ? 4 : 3;
-  if (r.at.vectors > 7) return 1;
-  return words <= 32 && r.at.vectors <= 4 ? 3 : 2;
-}
-
 class Frame {
  public:
   Frame(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), r(kernel, config) {}
@@ -53,16 +46,18 @@ class Frame {
 
  private:
   void coordinates();
-  void start();
+  void start(bool x, bool y);
   Reg next_chunk(const Reg& more);
   void load();
   void transform(int step, Steps* steps, const std::function<void()>& then);
-  void next_step(const Reg& at, const Reg& step_bytes) { k.add_u64(at, at, step_bytes); }
+  void next_step(const Reg& at, const char* stride);
   void for_heads(const std::function<void()>& body);
+  void prefetch();
   void stream(Steps* steps, Scales* scales);
   void sink_values(int step, Steps* steps, Scales* scales);
   void sink_words(int step, Scales* scales);
   void store_words(int step);
+  void reduce(Scales* scales);
   void blocks(Steps* steps, Scales* scales);
   void hold(Steps* steps);
   bool reduces() const { return c.sink == Sink::amax || c.sink == Sink::quantize_blocks; }
@@ -71,21 +66,22 @@ class Frame {
   const PrepareConfig& c;
   Rows r;
   Vec inside_;
-  Reg x_step_, y_step_, first_, chunk_, turn_, block_rows_;
+  Reg first_, chunk_, turn_, block_rows_;
+  Reg last_head_;  // first that is not this CTA's
 };
 
 void Frame::coordinates() {
   k.section("coordinates");
   r.thread = k.b32("thread"), r.piece = k.b32("piece"), r.batch = k.b32("batch"), r.head = k.b32("head");
   r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
-  r.x_at = k.b64("x_at"), r.x_seq = k.b64("x_row_stride"), x_step_ = k.b64("x_step");
-  if (c.has_output()) r.y_at = k.b64("y_at"), r.y_seq = k.b64("y_row_stride"), y_step_ = k.b64("y_step");
+  r.x_at = k.b64("x_at");
+  if (c.has_output()) r.y_at = k.b64("y_at");
   first_ = k.b32("first_row"), chunk_ = k.b32("chunk_row");
   inside_ = k.pred("is_inside", r.at.steps);
   k.mov_b32(r.thread, special("tid.x"));
   k.and_b32(r.piece, r.thread, r.at.lanes - 1);
   k.ld_param_u32(r.seqlen, "seqlen");
-  if (c.rope == Rope::none) {
+  if (!r.transforms()) {
     tile_and_head(k, r.tile, r.head, r.batch, r.heads);
   } else {
     k.scope([&] {
@@ -112,28 +108,34 @@ void Frame::coordinates() {
     k.add_u32(r.end, first_, tile_rows(c));
   }
   k.min_u32(r.end, r.end, r.seqlen);
-  k.ld_param_u64(r.x_seq, "x_stride_seq");
-  k.mul_lo_u64(x_step_, r.x_seq, r.at.rows_per_step());
-  if (!c.has_output()) return;
-  k.ld_param_u64(r.y_seq, "y_stride_seq");
-  k.mul_lo_u64(y_step_, r.y_seq, r.at.rows_per_step());
 }
 
-// Rows and addresses of this thread in the tile's first chunk.
-void Frame::start() {
+// From the parameter, which is no register that is held.
+void Frame::next_step(const Reg& at, const char* stride) {
+  k.scope([&] {
+    const Reg bytes = k.b64("step_bytes");
+    k.ld_param_u64(bytes, stride);
+    k.mad_lo_u64(at, bytes, r.at.rows_per_step(), at);
+  });
+}
+
+// Rows and addresses of this thread in the tile's first chunk: of x, of y or of both.
+void Frame::start(bool x, bool y) {
   k.scope([&] {
     const Reg wide = k.b64("wide");
     k.mov_b32(chunk_, first_);
-    k.div_u32(r.row, r.thread, r.at.lanes);
+    k.shr_u32(r.row, r.thread, log2_of(r.at.lanes));
     k.add_u32(r.row, r.row, first_);
-    const auto set = [&](const char* name, const Reg& at, const Reg& stride, int piece_bytes) {
+    const Reg stride = k.b64("row_stride");
+    const auto set = [&](const char* name, const Reg& at, int piece_bytes) {
+      k.ld_param_u64(stride, std::string(name) + "_stride_seq");
       tensor_base(k, at, name, r.batch, r.head);
       k.cvt_u64_u32(wide, r.row);
       k.mad_lo_u64(at, wide, stride, at);
       k.mad_wide_u32(at, r.piece, piece_bytes, at);
     };
-    set("x", r.x_at, r.x_seq, 16);
-    if (c.has_output()) set("y", r.y_at, r.y_seq, c.sink == Sink::store ? 16 : 8);
+    if (x) set("x", r.x_at, 16);
+    if (y && c.has_output()) set("y", r.y_at, c.sink == Sink::store ? 16 : 8);
   });
 }
 
@@ -157,9 +159,10 @@ void Frame::load() {
         for (const Reg& word : r.vector(step, v)) k.mov_b32(word, 0);
         k.emit(load, {r.vector(step, v), address(r.x_at, 16 * v * r.at.lanes)}, Location::current()).when(inside_[step]);
       }
-      next_step(r.x_at, x_step_);
+      next_step(r.x_at, "x_stride_seq");
     }
   });
+  if (r.transforms()) prefetch();
 }
 
 // One row of each thread through its steps, unless no thread has one. The branch also keeps ptxas from
@@ -178,29 +181,61 @@ void Frame::transform(int step, Steps* steps, const std::function<void()>& then)
 }
 
 void Frame::for_heads(const std::function<void()>& body) {
-  if (c.rope == Rope::none) return body();
-  const Reg last = k.b32("last_head");
-  k.ld_param_u32(last, "heads_per_cta");
-  k.add_u32(last, last, r.head);
-  k.min_u32(last, last, r.heads);
+  if (!r.transforms()) return body();
+  last_head_ = k.b32("last_head");
+  k.ld_param_u32(last_head_, "heads_per_cta");
+  k.add_u32(last_head_, last_head_, r.head);
+  k.min_u32(last_head_, last_head_, r.heads);
   k.loop("heads", [&] {
     const Reg more = k.pred("has_more_heads");
     body();
-    if (reduces()) k.xor_b32(turn_, turn_, 1);
     k.add_u32(r.head, r.head, 1);
-    k.setp("lt", "u32", more, r.head, last);
+    k.setp("lt", "u32", more, r.head, last_head_);
     return more;
   });
 }
 
+// The rows just asked for, of the head `prefetch_heads` further, from memory to L2: so memory works while this CTA
+// computes, waits at its barrier and stores, for which registers alone hold too few bytes in flight. A row's first
+// lanes ask for a line of 128 bytes each. (A bulk prefetch of whole rows takes a loop over the lanes in SASS; without
+// the branch ptxas moves these requests behind the computation.)
+void Frame::prefetch() {
+  const int lines = (2 * c.head_dim + 127) / 128;
+  k.scope([&] {
+    const Reg heads = k.b32("prefetch_heads"), ahead = k.b32("head_ahead"), wanted = k.pred("wants_prefetch"), some = k.pred("some");
+    k.ld_param_u32(heads, "prefetch_heads");
+    k.add_u32(ahead, r.head, heads);
+    k.setp("lt", "u32", wanted, ahead, last_head_);
+    k.setp("ne", "u32", some, heads, 0);
+    k.and_pred(wanted, wanted, some);
+    k.if_(wanted, [&] {
+      const Reg asks = k.pred("asks_for_line"), line = k.b32("line"), stride = k.b64("ahead_stride"), wide = k.b64("wide"),
+                at = k.b64("line_at");
+      k.ld_param_u64(stride, "x_stride_head");
+      k.cvt_u64_u32(wide, heads);
+      k.mad_lo_u64(at, wide, stride, r.x_at);
+      k.ld_param_u64(stride, "x_stride_seq");
+      k.mul_lo_u64(wide, stride, r.at.rows());
+      k.sub_u64(at, at, wide).note("x_at is past these rows");
+      k.mad_wide_u32(at, r.piece, 128 - 16, at);
+      for (int step = 0; step < r.at.steps; ++step) {
+        if (step > 0) k.mad_lo_u64(at, stride, r.at.rows_per_step(), at);
+        for (int first = 0; first < lines; first += r.at.lanes) {
+          k.add_u32(line, r.piece, first);
+          k.setp("lt", "u32", asks, line, lines);
+          k.and_pred(asks, asks, inside_[step]);
+          k.emit("prefetch.global.L2", {address(at, 128 * first)}, Location::current()).when(asks);
+        }
+      }
+    });
+  });
+}
+
 void Frame::emit() {
-  if (r.at.threads == most_threads) k.min_ctas_per_sm(ctas_per_sm(r));
+  k.min_ctas_per_sm(rows_ctas_per_sm(c));
   coordinates();
   r.declare();
-  if (reduces()) {
-    turn_ = k.b32("turn");
-    k.mov_b32(turn_, 0);
-  }
+  if (reduces()) turn_ = k.b32("turn");
   std::unique_ptr<Steps> steps;
   std::unique_ptr<Scales> scales;
   if (r.transforms()) steps = std::make_unique<Steps>(r);
@@ -215,7 +250,7 @@ void Frame::emit() {
 
 void Frame::stream(Steps* steps, Scales* scales) {
   k.section("this head's rows");
-  start();
+  start(true, true);
   if (c.sink == Sink::amax) scales->clear();
   if (c.sink == Sink::quantize) scales->read();
   const auto trip = [&] {
@@ -223,7 +258,7 @@ void Frame::stream(Steps* steps, Scales* scales) {
     for (int step = 0; step < r.at.steps; ++step) {
       if (steps != nullptr) transform(step, steps, [&] { sink_values(step, steps, scales); });
       else sink_words(step, scales);
-      if (c.has_output()) next_step(r.y_at, y_step_);
+      if (c.has_output()) next_step(r.y_at, "y_stride_seq");
     }
   };
   if (r.at.trips == 1) {
@@ -237,8 +272,14 @@ void Frame::stream(Steps* steps, Scales* scales) {
   }
   if (c.sink != Sink::amax) return;
   k.section("the head's largest");
-  scales->reduce(turn_);
+  reduce(scales);
   scales->add_to_amax();
+}
+
+// Neighbouring heads take turns with the partial results.
+void Frame::reduce(Scales* scales) {
+  k.and_b32(turn_, r.head, 1);
+  scales->reduce(turn_);
 }
 
 void Frame::sink_values(int step, Steps* steps, Scales* scales) {
@@ -270,28 +311,29 @@ void Frame::hold(Steps* steps) {
 void Frame::blocks(Steps* steps, Scales* scales) {
   const Reg more = k.pred("has_more_rows"), fits = k.pred("fits"), count = k.b32("row_count");
   k.section("the block's largest");
-  start();
+  start(true, false);
   scales->clear();
   k.loop("rows", [&] {
     hold(steps);
     for (int step = 0; step < r.at.steps; ++step) scales->take_words(step);
     return next_chunk(more);
   });
-  scales->reduce(turn_);
+  reduce(scales);
   scales->from_largest();
   scales->write_block(block_rows_);
   const auto quantize = [&] {
     for (int step = 0; step < r.at.steps; ++step) {
       scales->quantize_words(step, inside_[step]);
-      next_step(r.y_at, y_step_);
+      next_step(r.y_at, "y_stride_seq");
     }
   };
   k.section("to 8 bits");
   k.sub_u32(count, r.end, first_);
   k.setp("le", "u32", fits, count, r.at.rows());
+  start(false, true);
   k.if_else(fits, quantize, [&] {
     k.section("rows that did not stay in registers: again");
-    start();
+    start(true, false);
     k.loop("rows again", [&] {
       hold(steps);
       quantize();
@@ -315,7 +357,10 @@ RowLayout row_layout(const PrepareConfig& c) {
   if (c.transposed) return {1, 8, transpose_threads(c), 1, 1};  // four keys, two pieces of each
   share_row(c, &at);
   if (c.sink == Sink::quantize_blocks) {
-    at.threads = std::min(most_threads, c.rows * at.lanes);
+    // 128 bytes a thread: the work on them outweighs what a CTA costs, and small CTAs wait less for each other.
+    const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
+    const int most_steps = transforms ? std::max(1, 8 / at.vectors) : 1;
+    at.threads = std::min(most_threads, std::max(32, c.rows * at.lanes / most_steps));
     at.steps = c.rows * at.lanes / at.threads;
     return at;
   }
@@ -325,6 +370,21 @@ RowLayout row_layout(const PrepareConfig& c) {
   at.steps = c.hadamard != Hadamard::none || c.rope != Rope::none ? 1 : steps;
   at.trips = steps / at.steps;
   return at;
+}
+
+// What ptxas is to leave room for: it would take all registers that one CTA can have, or too few and spill.
+int rows_ctas_per_sm(const PrepareConfig& c) {
+  const RowLayout at = row_layout(c);
+  const int words = 4 * at.vectors * at.steps;
+  int warps = 24;
+  if (c.rope == Rope::none && c.hadamard == Hadamard::none) {
+    warps = words <= 32 ? 32 : 24;
+  } else if (at.vectors > 7) {
+    warps = 8;
+  } else if (words > 32 || at.vectors > 4 || (words == 32 && at.vectors == 4 && c.rope != Rope::none && c.table == DataType::f32)) {
+    warps = 16;
+  }
+  return std::max(1, std::min(32, warps * 32 / at.threads));
 }
 
 int rows_threads(const PrepareConfig& c) { return row_layout(c).threads; }

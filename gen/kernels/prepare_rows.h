@@ -35,14 +35,17 @@ struct Rows {
 
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
-  Reg thread, piece, batch, head, heads, tile, seqlen;
+  Reg thread, piece, batch, head, heads, tile, seqlen;  // head: the one at hand
   Reg row, end;         // this thread's first row of the chunk; first row that is not the tile's
-  Reg x_at, y_at, x_seq, y_seq;
+  Reg x_at, y_at;
   Vec words, value;     // value: one row of this thread in f32
   Vec half;             // of a word
 };
 
 // prepare_steps.cpp
+// Whether the tensor cores do four stages of this kernel's transform. Between RoPE and a transform that is quantised
+// a row is rounded to bf16 in either case, as a separate RoPE would have stored it.
+bool mixes_by_mma(const PrepareConfig& c);
 void unpack(Rows& r, DataType type, const Reg& even, const Reg& odd, const Reg& word);
 struct Steps {
   explicit Steps(Rows& rows);
@@ -56,13 +59,22 @@ struct Steps {
   void load_signs(int v);  // those of piece v
   void table_address(int step);
   void load_table(int v);
-  void rope(int step);
+  void flip(int step, int v);  // the signs of piece v
+  void unpack_vector(DataType type, int step, int v);
+  void rope(int v);
   void apply_signs_f32();
+  void round_and_flip(int step, int v);
+  // H_16 by mma, the other stages in the thread.
+  DataType mma_type() const { return r_.c.rope == Rope::none ? r_.c.in : DataType::bf16; }
+  void make_h16();
+  void multiply_h16(int step, int v);
+  void rest_of_hadamard();
+  // All stages by butterflies and shuffles.
   void hadamard();
   void butterfly(const Reg& a, const Reg& b);
   Rows& r_;
-  Vec signs_, lane_sign_, cosine_, sine_, table_words_, turned_;
-  Reg signs_at_, other_, cos_at_, sin_at_;
+  Vec signs_, lane_sign_, cosine_, sine_, table_words_, turned_, h16_, zero_, own_;
+  Reg signs_at_, other_, cos_at_, sin_at_, upper_;
 };
 
 // prepare_scales.cpp

@@ -1,7 +1,8 @@
-// The steps of a row on its way: RoPE and the Hadamard transform with random signs, in f32 registers.
+// The steps of a row on its way: RoPE and the Hadamard transform with random signs.
 //
-// Of log2(n) butterfly stages, three run within a 16-byte piece, some between a thread's pieces, and log2(lanes)
-// over shuffles: 16 to 24 shuffles a piece, which memory bandwidth hides. 1 / sqrt(n) rides on the first stage.
+// Of log2(n) butterfly stages four are one product with H_16 on the tensor cores (below), which take the 16-bit words
+// as they are; the others run between a thread's values in f32. So no value crosses lanes by a shuffle where four
+// lanes share a row. Narrow rows, and RoPE whose result is stored, take f32 butterflies and shuffles throughout.
 // Next: prepare_scales.cpp.
 #include <cmath>
 
@@ -13,6 +14,13 @@ namespace {
 constexpr int piece_elems = 8;
 
 }  // namespace
+
+// H_16 goes over bits 0, 1, 3 and 4 of the column: a pair, the words of half a piece, and the four lanes of an mma row.
+bool mixes_by_mma(const PrepareConfig& c) {
+  const RowLayout at = row_layout(c);
+  return c.hadamard != Hadamard::none && at.lanes >= 4 && hadamard_size(c.head_dim) >= piece_elems * at.lanes &&
+         !(c.rope != Rope::none && c.sink == Sink::store);
+}
 
 void unpack(Rows& r, DataType type, const Reg& even, const Reg& odd, const Reg& word) {
   Kernel& k = r.k;
@@ -34,6 +42,10 @@ Steps::Steps(Rows& rows) : r_(rows) {
     k.mov_b32(signs_at_, symbol("sign_masks"));
     k.mad_lo_u32(signs_at_, r_.piece, 16, signs_at_);
     other_ = k.f32("other");
+  }
+  if (mixes_by_mma(c)) {
+    make_h16();
+  } else if (c.hadamard != Hadamard::none) {
     lane_sign_ = k.f32("lane_sign", 3);
     k.scope([&] {
       const Reg bit = k.b32("lane_bit"), set = k.pred("is_upper_lane");
@@ -89,22 +101,128 @@ void Steps::share_signs() {
 void Steps::load_signs(int v) { r_.k.ld_shared_v4_b32(signs_.all(), address(signs_at_, 16 * v * r_.at.lanes)); }
 
 void Steps::apply(int step) {
-  Kernel& k = r_.k;
-  const bool forward = r_.c.hadamard == Hadamard::forward;
-  const bool flip_words = forward && r_.c.rope == Rope::none;
-  for (int v = 0; v < r_.at.vectors; ++v) {
-    if (flip_words) load_signs(v);
-    for (int j = 0; j < 4; ++j) {
-      const Reg word = r_.vector(step, v)[static_cast<std::size_t>(j)];
-      if (flip_words) k.xor_b32(word, word, signs_[j]);
-      unpack(r_, r_.c.in, r_.value[piece_elems * v + 2 * j], r_.value[piece_elems * v + 2 * j + 1], word);
-    }
-  }
+  const bool forward = r_.c.hadamard == Hadamard::forward, by_mma = mixes_by_mma(r_.c);
+  const bool rounds = r_.c.rope != Rope::none && forward && r_.c.sink != Sink::store;
+  const int vectors = r_.at.vectors;
   if (r_.c.rope != Rope::none) {
-    rope(step);
-    if (forward) apply_signs_f32();
+    table_address(step);
+    const int partner = r_.c.rope == Rope::half ? vectors / 2 : vectors;  // a pair's second vector is so much further
+    for (int v = 0; v < partner; ++v)
+      for (int part : {0, 1, 2})  // a vector at a time, so that few are unpacked at once
+        for (int i = v; i < vectors; i += partner) {
+          if (part == 0) unpack_vector(r_.c.in, step, i);
+          if (part == 1 && i == v) rope(v);
+          if (part == 2 && rounds) round_and_flip(step, i);
+        }
+    if (forward && !rounds) apply_signs_f32();
+  } else if (forward) {
+    for (int v = 0; v < vectors; ++v) flip(step, v);
   }
-  if (r_.c.hadamard != Hadamard::none) hadamard();
+  const DataType type = rounds ? DataType::bf16 : r_.c.in;
+  for (int v = 0; v < vectors; ++v) {
+    if (by_mma) multiply_h16(step, v);
+    else if (rounds || r_.c.rope == Rope::none) unpack_vector(type, step, v);
+  }
+  if (by_mma) rest_of_hadamard();
+  else if (r_.c.hadamard != Hadamard::none) hadamard();
+}
+
+void Steps::flip(int step, int v) {
+  load_signs(v);
+  for (int j = 0; j < 4; ++j) {
+    const Reg word = r_.vector(step, v)[static_cast<std::size_t>(j)];
+    r_.k.xor_b32(word, word, signs_[j]);
+  }
+}
+
+void Steps::unpack_vector(DataType type, int step, int v) {
+  for (int j = 0; j < 4; ++j) {
+    const int at = piece_elems * v + 2 * j;
+    unpack(r_, type, r_.value[at], r_.value[at + 1], r_.vector(step, v)[static_cast<std::size_t>(j)]);
+  }
+}
+
+// What RoPE made, as bf16 with the signs of the transform.
+void Steps::round_and_flip(int step, int v) {
+  for (int j = 0; j < 4; ++j) {
+    const int at = piece_elems * v + 2 * j;
+    r_.k.cvt_rn_x2_f32("bf16", r_.vector(step, v)[static_cast<std::size_t>(j)], r_.value[at + 1], r_.value[at]);
+  }
+  flip(step, v);
+}
+
+// B of m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4g + t holds k = 2t, 2t + 1 and 8 more of column
+// n = g. H_16[k][n] = -1 where k & n has an odd number of bits, so that all four registers are one word up to its
+// sign. Its magnitude is the whole power of two in 1 / sqrt(size), exact in both types.
+void Steps::make_h16() {
+  Kernel& k = r_.k;
+  const bool f16 = mma_type() == DataType::f16;
+  const int halvings = log2_of(hadamard_size(r_.c.head_dim)) / 2;
+  const int one = f16 ? (15 - halvings) << 10 : (127 - halvings) << 7;
+  h16_ = k.b32("h16_pair", 2), zero_ = k.f32("no_sum", 4);
+  if (r_.at.lanes == 8) own_ = k.b32("own", 4), upper_ = k.b32("upper_mask");
+  for (const Reg& z : zero_.all()) k.mov_f32(z, f32_imm(0));
+  k.scope([&] {
+    const Reg t = k.b32("h16_t"), g = k.b32("h16_g"), odd = k.b32("h16_odd"), sign = k.b32("h16_sign");
+    k.and_b32(t, r_.thread, 3);
+    k.shl_b32(t, t, 1);
+    k.shr_u32(g, r_.thread, 2);
+    k.and_b32(g, g, 7);
+    k.and_b32(t, t, g);
+    k.popc_b32(odd, t);
+    k.shl_b32(sign, odd, 15);
+    k.and_b32(sign, sign, hex(0x8000)).note("k = 2t");
+    k.add_u32(odd, odd, g);
+    k.shl_b32(odd, odd, 31).note("k = 2t + 1: bit 0 of n too");
+    k.or_b32(sign, sign, odd);
+    k.xor_b32(h16_[0], sign, hex(static_cast<std::uint32_t>(one) * 0x10001u));
+    k.xor_b32(h16_[1], h16_[0], hex(0x80008000u));
+    if (r_.at.lanes != 8) return;
+    k.and_b32(t, r_.piece, 4);
+    k.shl_b32(g, t, 13);
+    k.shl_b32(upper_, t, 29);
+    k.or_b32(upper_, upper_, g).note("0x80008000 in the upper four of a row's lanes");
+  });
+}
+
+// Piece v through H_16. Its halves are two rows of A; columns n and n + 8 of the product are words 0 and 1 of a half.
+// Where eight lanes share a row, bit 5 of the column is bit 2 of the lane: (own + other, other - own), summed by mma.
+void Steps::multiply_h16(int step, int v) {
+  Kernel& k = r_.k;
+  const std::vector<Reg> w = r_.vector(step, v);
+  const char* type = to_string(mma_type());
+  const auto product = [&](const std::vector<Reg>& a, bool adds) {
+    for (int n = 0; n < 2; ++n) {
+      const int at = piece_elems * v + 2 * n;
+      const std::vector<Reg> d = {r_.value[at], r_.value[at + 1], r_.value[at + 4], r_.value[at + 5]};
+      k.mma_sync("m16n8k16", "f32", type, type, d, {a[0], a[2], a[1], a[3]}, {h16_[0], h16_[n]}, adds ? d : zero_.all());
+    }
+  };
+  if (r_.at.lanes == 4) return product(w, false);
+  for (int j = 0; j < 4; ++j) {
+    k.xor_b32(own_[j], w[static_cast<std::size_t>(j)], upper_);
+    k.shfl_sync_bfly_b32(w[static_cast<std::size_t>(j)], w[static_cast<std::size_t>(j)], 4);
+  }
+  product(w, false);
+  product(own_.all(), true);
+}
+
+// The stages left, all within a thread: bit 2 of the column, and those between its pieces.
+void Steps::rest_of_hadamard() {
+  Kernel& k = r_.k;
+  const int size = hadamard_size(r_.c.head_dim), count = r_.value.size(), in_thread = size / r_.at.lanes;
+  const float half_power = static_cast<float>(std::sqrt(0.5));
+  for (int m = 4; m < in_thread; m *= 2)
+    for (int i = 0; i < count; ++i) {
+      if (i & m) continue;
+      if (m > 4 || log2_of(size) % 2 == 0) {
+        butterfly(r_.value[i], r_.value[i + m]);
+        continue;
+      }
+      k.mul_f32(other_, r_.value[i], f32_imm(half_power)).note(i ? "" : "what is left of 1 / sqrt(n)");
+      k.fma_rn_f32(r_.value[i], r_.value[i + m], f32_imm(half_power), other_);
+      k.fma_rn_f32(r_.value[i + m], r_.value[i + m], f32_imm(-half_power), other_);
+    }
 }
 
 void Steps::pack(DataType type, int step) {
@@ -172,23 +290,19 @@ void Steps::load_table(int v) {
   }
 }
 
-// (a, b) -> (a cos - b sin, b cos + a sin)
-void Steps::rope(int step) {
+// (a, b) -> (a cos - b sin, b cos + a sin), for the pairs of vector v
+void Steps::rope(int v) {
   Kernel& k = r_.k;
-  table_address(step);
   const bool half = r_.c.rope == Rope::half;
-  const int vectors = half ? r_.at.vectors / 2 : r_.at.vectors;
-  for (int v = 0; v < vectors; ++v) {
-    load_table(v);
-    for (int i = 0; i < cosine_.size(); ++i) {
-      const Reg a = r_.value[piece_elems * v + (half ? i : 2 * i)];
-      const Reg b = half ? r_.value[piece_elems * (v + vectors) + i] : r_.value[piece_elems * v + 2 * i + 1];
-      k.mul_f32(turned_[0], b, sine_[i]);
-      k.neg_f32(turned_[0], turned_[0]);
-      k.mul_f32(turned_[1], a, sine_[i]);
-      k.fma_rn_f32(a, a, cosine_[i], turned_[0]);
-      k.fma_rn_f32(b, b, cosine_[i], turned_[1]);
-    }
+  load_table(v);
+  for (int i = 0; i < cosine_.size(); ++i) {
+    const Reg a = r_.value[piece_elems * v + (half ? i : 2 * i)];
+    const Reg b = half ? r_.value[piece_elems * (v + r_.at.vectors / 2) + i] : r_.value[piece_elems * v + 2 * i + 1];
+    k.mul_f32(turned_[0], b, sine_[i]);
+    k.neg_f32(turned_[0], turned_[0]);
+    k.mul_f32(turned_[1], a, sine_[i]);
+    k.fma_rn_f32(a, a, cosine_[i], turned_[0]);
+    k.fma_rn_f32(b, b, cosine_[i], turned_[1]);
   }
 }
 

@@ -2,12 +2,14 @@
 // Next: host/prepare.cpp (check_prepare), gen/kernels/prepare.cpp.
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "gen/kernels/prepare.h"
 #include "gen/kernels/prepare_kernels.h"
 #include "host/context.h"
 #include "tests/host/fake_device.h"
 #include "tests/support.h"
+#include "tools/flashptx/prepare_run.h"
 
 using namespace flashptx;
 
@@ -236,7 +238,11 @@ TEST_SUITE("gen/prepare") {
           "prep_quantize_transpose_bf16_e4m3_d128", "prep_quantize_blocks_transpose_f16_e5m2_d192",
           "prep_quantize_blocks_transpose_bf16_e4m3_d256"})
       names.push_back(name);
-    for (const std::string& name : names) {
+    for (int d : {64, 128, 256})
+      for (const PrepareJob& job : prepare_sweep(1024, 2 * d, 512, d))
+        if (job.kind == PrepareKind::prepare)
+          for (const PrepareConfig& c : Prepare::kernels_of(job.problem)) names.push_back(c.name());
+    for (const std::string& name : std::set<std::string>(names.begin(), names.end())) {
       PrepareConfig c;
       REQUIRE_MESSAGE(PrepareConfig::parse(name, &c, nullptr), name);
       const test::Assembled a = test::assemble(emit_prepare(c).text);

@@ -78,6 +78,7 @@ PrepareProblem blocks(PrepareProblem p, std::int64_t rows) {
 }
 PrepareProblem with(PrepareProblem p, Hadamard h, Rope r = Rope::none, DataType table = DataType::f32) {
   p.hadamard = h, p.rope = r, p.table = table, p.seed = 12345;
+  p.heads_per_cta = 3;  // the host's choice for so few rows is one
   if (r != Rope::none) p.position = 5, p.table_rows = p.position + p.seqlen;
   return p;
 }
@@ -175,6 +176,41 @@ TEST_SUITE("host/prepare") {
     REQUIRE_MESSAGE(second.status.ok(), second.status.message);
     CHECK(fused.got.y == second.got.y);
     CHECK(fused.got.scales == second.got.scales);
+  }
+
+  TEST_CASE("RoPE and Hadamard in one pass are RoPE, Hadamard, then blocks, to the bit where RoPE rounds alike") {
+    PrepareProblem p = blocks(with(problem(1, 80, 2, 128), Hadamard::forward, Rope::half), 64);
+    PrepareData data = make_prepare_data(p, "outliers", 9);
+    const Outcome fused = run(data, 1);
+    REQUIRE_MESSAGE(fused.status.ok(), fused.status.message);
+    data.problem = stored(p);
+    data.problem.hadamard = Hadamard::none;
+    const Outcome first = run(data, 2);
+    REQUIRE_MESSAGE(first.status.ok(), first.status.message);
+    data.problem = p;
+    data.problem.rope = Rope::none;
+    data.x = first.got.y;
+    const Outcome second = run(data, 3);
+    REQUIRE_MESSAGE(second.status.ok(), second.status.message);
+    CHECK(fused.got.y == second.got.y);
+    CHECK(fused.got.scales == second.got.scales);
+  }
+
+  TEST_CASE("how many heads a CTA does, and fetches ahead, changes no bit") {
+    for (const PrepareProblem& base : {blocks(with(problem(1, 90, 5, 192), Hadamard::forward, Rope::interleaved), 32),
+                                       with(problem(1, 140, 5, 128), Hadamard::forward), stored(with(problem(1, 70, 5, 64), Hadamard::none, Rope::half))}) {
+      PrepareData data = make_prepare_data(base, "outliers", 9);
+      data.problem.heads_per_cta = 1;
+      const Outcome wanted = run(data, 0);
+      REQUIRE_MESSAGE(wanted.status.ok(), wanted.status.message);
+      for (const auto& [heads, ahead] : {std::pair{2, 0}, std::pair{5, 1}, std::pair{3, 2}, std::pair{0, -1}, std::pair{9, 7}}) {
+        data.problem.heads_per_cta = heads, data.problem.prefetch_heads = ahead;
+        const Outcome got = run(data, 1);
+        REQUIRE_MESSAGE(got.status.ok(), got.status.message);
+        CHECK(got.got.y == wanted.got.y);
+        CHECK(got.got.scales == wanted.got.scales);
+      }
+    }
   }
 
   TEST_CASE("the inverse undoes Hadamard") {

@@ -23,7 +23,7 @@ struct PrepareOptions {
   std::vector<int> head_dims = {128};
   std::vector<std::int64_t> seqlens = {4096};
   std::int64_t tokens = 16384, hidden = 2048;
-  int block_rows = 128, repeats = 20, position = 0, heads_per_cta = 0;
+  int block_rows = 128, repeats = 20, position = 0, heads_per_cta = 0, prefetch_heads = -1;
   std::uint64_t seed = 1, emulator_seed = 0;
   double fixed_scale = 0;
   bool hadamard = false, transpose = false, sweep = false, json = false;
@@ -51,7 +51,7 @@ PrepareJob job_of(const PrepareOptions& o, std::int64_t seqlen, int head_dim) {
   p.rope = o.rope == "half" ? Rope::half : o.rope == "interleaved" ? Rope::interleaved : Rope::none;
   p.table = type_or_leave("--table", o.table);
   p.transpose = o.transpose;
-  p.heads_per_cta = o.heads_per_cta;
+  p.heads_per_cta = o.heads_per_cta, p.prefetch_heads = o.prefetch_heads;
   p.position = o.position, p.table_rows = p.position + seqlen;
   if (o.what != "quantize" && o.what != "transpose") p.out = p.in;
   const Status s = job.kind == PrepareKind::transpose ? Status{} : check_prepare(p);
@@ -71,7 +71,7 @@ std::vector<PrepareJob> jobs_of(const PrepareOptions& o) {
         continue;
       }
       for (PrepareJob job : prepare_sweep(o.tokens, o.hidden, s, d)) {
-        job.problem.heads_per_cta = o.heads_per_cta;
+        job.problem.heads_per_cta = o.heads_per_cta, job.problem.prefetch_heads = o.prefetch_heads;
         all.push_back(job);
       }
     }
@@ -191,8 +191,11 @@ void add_prepare(Command& app) {
   c->add_option("--rope", o->rope)->check(one_of({"none", "interleaved", "half"}))->capture_default_str();
   c->add_option("--table", o->table, "Type of cos and sin")->check(one_of({"f32", "bf16"}))->capture_default_str();
   c->add_option("--position", o->position, "Line of cos and sin for row 0")->check(range(0, 1 << 30))->capture_default_str();
-  c->add_option("--heads-per-cta", o->heads_per_cta, "With rope: heads that share what a CTA reads of cos and sin; 0: the host's choice")
+  c->add_option("--heads-per-cta", o->heads_per_cta, "With rope or hadamard: heads that a CTA does; 0: the host's choice")
       ->check(range(0, 1 << 16))
+      ->capture_default_str();
+  c->add_option("--prefetch-heads", o->prefetch_heads, "With them: heads fetched to L2 ahead; 0: none, -1: the host's choice")
+      ->check(range(-1, 1 << 16))
       ->capture_default_str();
   c->add_option("--layout", o->layout)->check(one_of({"bshd", "bhsd"}))->capture_default_str();
   c->add_option("--head-dim", o->head_dims)->delimiter(',')->capture_default_str();
