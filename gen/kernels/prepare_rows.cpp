@@ -381,7 +381,7 @@ int rows_ctas_per_sm(const PrepareConfig& c) {
     warps = words <= 32 ? 32 : 24;
   } else if (at.vectors > 7) {
     warps = 8;
-  } else if (words > 32 || at.vectors > 4 || (words == 32 && at.vectors == 4 && c.rope != Rope::none && c.table == DataType::f32)) {
+  } else if (words > 32 || at.vectors > 4 || (words == 32 && at.vectors == 4 && c.rope != Rope::none)) {
     warps = 16;
   }
   return std::max(1, std::min(32, warps * 32 / at.threads));
