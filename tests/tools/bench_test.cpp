@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/support.h"
+#include "tests/tools/timed_emulator.h"
 #include "tools/flashptx/bench.h"
 #include "tools/flashptx/runner.h"
 
@@ -61,5 +62,28 @@ TEST_SUITE("tools/bench") {
     CHECK(rows.back() == 999);
     CHECK(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 7);
     CHECK(make_case(p, reference::Layout::bshd, reference::Inputs::ones, 1, true, 0).problem().rows.empty());
+  }
+
+  TEST_CASE("the FP8 chain is timed beside the 16-bit kernel, on the same tensors") {
+    test::TimedEmulator device;
+    const reference::Problem p = cells({{DataType::bf16}, {64}, {64}, {Mask::causal}, 64, 128}).front();
+    Fp8Options recipe;
+    recipe.hadamard = true;
+    {
+      BenchOptions options;
+      options.mode = BenchMode::interleaved, options.repeats = 6, options.rounds = 2;
+      Bench bench(device, options);
+      std::vector<BenchRow> rows;
+      device.launched = 0;
+      const Status s = bench.run(p, {{"host", {}, {}}, {"chain", {}, recipe}}, &rows);
+      REQUIRE_MESSAGE(s.ok(), s.message);
+      REQUIRE(rows.size() == 2);
+      for (const BenchRow& r : rows) CHECK_MESSAGE(r.has_figure(), r.note);
+      CHECK(rows[0].kernel.rfind("attn_fwd_bf16_d64_causal", 0) == 0);
+      CHECK(rows[1].kernel.rfind("attn_fwd_e4m3_d64_causal", 0) == 0);
+      // Two rounds of one attention and of seven kernels; more only if the clock could be read.
+      CHECK(device.launched >= 2 * (1 + 7));
+    }
+    CHECK(device.allocated == 0);
   }
 }

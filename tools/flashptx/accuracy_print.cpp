@@ -96,7 +96,7 @@ std::string accuracy_rmse_svg(const AccuracyReport& report, const std::string& d
     b.colour = r.softmax.empty() ? 5 : r.method.rfind("FP8", 0) != 0 ? 0 : r.method.find("Hadamard") != std::string::npos ? 2 : 1;
     b.text = format("%.2e", r.error);
     if (const double base = baseline(report, seqlen); base > 0 && r.method.rfind("FP8", 0) == 0 && !r.softmax.empty())
-      b.text += format(" (plain / %.2f)", base / r.error);
+      b.text += format(" (first FP8 row / %.2f)", base / r.error);
     chart.bars.push_back(b);
   }
   return chart.bars.empty() ? "" : svg::draw(chart);

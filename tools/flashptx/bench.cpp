@@ -82,11 +82,15 @@ std::vector<reference::Problem> cells(const BenchGrid& grid) {
 struct Bench::Contender {
   BenchRow* row = nullptr;
   std::unique_ptr<ForwardPlan> plan;
-  std::uint64_t workspace = 0;  // where V is transposed by a pass of its own, whose time counts
+  std::unique_ptr<Fp8Plan> chain;  // in place of plan
+  std::uint64_t workspace = 0;  // where V is transposed by a pass of its own, whose time counts; of the chain
+
+  std::size_t workspace_bytes() const { return chain ? chain->workspace_bytes() : plan->workspace_bytes(); }
+  const std::string& kernel() const { return chain ? chain->kernel_name() : plan->kernel_name(); }
 };
 
 Bench::Bench(Device& device, BenchOptions options)
-    : device_(device), options_(std::move(options)), attention_(device) {
+    : device_(device), options_(std::move(options)), attention_(device), prepare_(device) {
   // Without the clock the figures still stand; the column is then empty.
   if (!device_.load(clock_ptx, "flashptx_clock", 0, &clock_).ok()) clock_ = nullptr;
   if (clock_ != nullptr && !device_.allocate(16, &clock_out_).ok()) clock_out_ = 0;
@@ -139,6 +143,11 @@ Status Bench::time_once(Contender& c, int warmup, int repeats) {
   std::vector<float> samples;
   const auto launch = [&] {
     const Set& set = sets_[next_set_++ % sets_.size()];
+    if (c.chain) {
+      Fp8Pointers at;
+      at.q = set.q, at.k = set.k, at.v = set.v, at.o = set.o, at.workspace = c.workspace;
+      return c.chain->run(at, nullptr);
+    }
     ForwardPointers at;
     at.q = set.q, at.k = set.k, at.v = set.v, at.o = set.o, at.workspace = c.workspace;
     return c.plan->run(at, nullptr);
@@ -198,6 +207,13 @@ void Bench::measure(std::vector<Contender>& contenders) {
   }
 }
 
+Status Bench::plan(const ForwardProblem& problem, const BenchKernel& kernel, Contender* out) {
+  if (!kernel.chain) return attention_.plan_forward(problem, kernel.choice, &out->plan);
+  ForwardProblem sixteen_bit = problem;
+  sixteen_bit.allow_workspace = false;  // the chain decides
+  return plan_fp8_attention(attention_, prepare_, sixteen_bit, *kernel.chain, kernel.choice, &out->chain);
+}
+
 Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& kernels, std::vector<BenchRow>* rows) {
   if (Status s = prepare_buffers(p); !s.ok()) return s;
   ForwardProblem problem;
@@ -218,14 +234,14 @@ Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& k
     fresh[i].label = kernels[i].label;
     Contender c;
     c.row = &fresh[i];
-    const Status s = attention_.plan_forward(problem, kernels[i].choice, &c.plan);
+    const Status s = plan(problem, kernels[i], &c);
     if (!s.ok()) {
       fresh[i].note = s.message;
       continue;
     }
-    fresh[i].kernel = c.plan->kernel_name();
-    if (c.plan->workspace_bytes() != 0)
-      if (Status s2 = device_.allocate(c.plan->workspace_bytes(), &c.workspace); !s2.ok()) return s2;
+    fresh[i].kernel = c.kernel();
+    if (c.workspace_bytes() != 0)
+      if (Status s2 = device_.allocate(c.workspace_bytes(), &c.workspace); !s2.ok()) return s2;
     contenders.push_back(std::move(c));
   }
   measure(contenders);

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "host/attention.h"
+#include "host/fp8_attention.h"
 #include "tools/flashptx/statistics.h"
 #include "tools/reference/attention.h"
 
@@ -23,6 +25,7 @@ bool parse_bench_mode(const std::string& text, BenchMode* out);
 struct BenchKernel {
   std::string label;      // as printed: the name, "host" for the host's choice, "cubin:NAME"
   ForwardChoice choice;
+  std::optional<Fp8Options> chain = {};  // 16-bit problems: preparation and FP8 attention, all of it timed
 };
 
 struct BenchGrid {
@@ -71,6 +74,7 @@ class Bench {
     std::uint64_t q, k, v, o;
   };
   struct Contender;
+  Status plan(const ForwardProblem& problem, const BenchKernel& kernel, Contender* out);
   Status prepare_buffers(const reference::Problem& problem);
   Status time_once(Contender& contender, int warmup, int repeats);
   void measure(std::vector<Contender>& contenders);
@@ -83,6 +87,7 @@ class Bench {
   Device& device_;
   BenchOptions options_;
   Attention attention_;
+  Prepare prepare_;
   DataType dtype_ = DataType::f32;  // of the data in the buffers
   std::size_t set_bytes_ = 0;       // of each of the four tensors
   std::vector<Set> sets_;

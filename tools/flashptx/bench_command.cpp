@@ -2,6 +2,7 @@
 // Next: bench.h explains the modes.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -9,9 +10,11 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tools/flashptx/bench.h"
 #include "tools/flashptx/args.h"
+#include "tools/flashptx/chain_options.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
 #include "tools/flashptx/problem_options.h"
@@ -25,6 +28,7 @@ struct BenchCommand {
   std::vector<std::string> kernels, schedules, dtypes = {"bf16"}, masks = {"full", "causal"};
   BenchGrid grid;
   BenchOptions bench;
+  ChainOptions chain;
   std::string mode = "burst", csv, cubin_dir;
   bool json = false;
   int ordinal = 0;
@@ -64,6 +68,29 @@ std::vector<BenchKernel> kernels_of(const BenchCommand& o) {
   return out;
 }
 
+// What the chain's time holds, as its label says.
+std::string chain_label(const Fp8Options& f, const char* from) {
+  return std::string(from) + " in, everything timed: quantise Q, K, V; " + (f.hadamard_v ? "turn O back; " : "") +
+         "attention (" + describe(f) + ")";
+}
+
+// With --dtype e4m3 or e5m2 and a recipe: cells of 16-bit tensors, where the 16-bit kernel and the whole chain run in
+// turns. Cells of other types stay as they are.
+struct ChainCells {
+  std::vector<reference::Problem> problems;
+  std::vector<std::optional<Fp8Options>> recipes;  // as many
+};
+
+ChainCells chain_cells(const BenchCommand& o) {
+  ChainCells out;
+  for (reference::Problem p : cells(o.grid)) {
+    std::optional<Fp8Options> recipe;
+    if (o.chain.given() && p.eight_bit()) recipe = fp8_from(o.chain, &p);
+    out.problems.push_back(p), out.recipes.push_back(recipe);
+  }
+  return out;
+}
+
 // Of the kernels asked for, those made for this problem: a list of names may cover the whole grid.
 std::vector<BenchKernel> fitting(const std::vector<BenchKernel>& kernels, const reference::Problem& p) {
   std::vector<BenchKernel> out;
@@ -83,15 +110,19 @@ const char* csv_header =
     "date,device,driver,cuda,mode,label,kernel,dtype,mask,head_dim,batch,heads_q,heads_kv,seqlen_q,seqlen_k,"
     "samples,ms_q1,ms_median,ms_q3,tflops,sm_clock_mhz,note\n";
 
+std::string without_commas(std::string s) {
+  for (char& c : s)
+    if (c == ',' || c == '\n' || c == '"') c = ';';
+  return s;
+}
+
 std::string csv_row(const BenchRow& r, const DeviceInfo& info, const std::string& date, BenchMode mode) {
   const reference::Problem& p = r.problem;
   const Quartiles t = r.time();
   char text[1024];
-  std::string note = r.note;
-  for (char& c : note)
-    if (c == ',' || c == '\n' || c == '"') c = ';';
+  const std::string note = without_commas(r.note);
   std::snprintf(text, sizeof text, "%s,%s,%s,%d,%s,%s,%s,%s,%s,%d,%lld,%lld,%lld,%lld,%lld,%zu,", date.c_str(),
-                info.name.c_str(), info.driver_text.c_str(), info.driver_version, to_string(mode), r.label.c_str(),
+                info.name.c_str(), info.driver_text.c_str(), info.driver_version, to_string(mode), without_commas(r.label).c_str(),
                 r.kernel.c_str(), to_string(p.dtype), to_string(p.mask), p.head_dim, static_cast<long long>(p.batch),
                 static_cast<long long>(p.heads_q), static_cast<long long>(p.heads_kv),
                 static_cast<long long>(p.seqlen_q), static_cast<long long>(p.seqlen_k), r.milliseconds.size());
@@ -116,7 +147,8 @@ void print_row(const BenchRow& r) {
   } else {
     std::printf("no figure: %s", r.note.c_str());
   }
-  std::printf("  %s\n", r.kernel.empty() ? r.label.c_str() : r.kernel.c_str());
+  const bool chain = r.label.find(" in, everything timed") != std::string::npos;
+  std::printf("  %s\n", r.kernel.empty() ? r.label.c_str() : (r.kernel + (chain ? "; " + r.label : "")).c_str());
   std::fflush(stdout);
 }
 
@@ -145,7 +177,13 @@ void read_grid(BenchCommand& o) {
 
 void run_bench(BenchCommand& o) {
   read_grid(o);
-  const auto problems = cells(o.grid);
+  if (o.chain.rope != "none") leave(exit_usage, "--rope is for `run`");
+  if (o.chain.given() && std::none_of(o.grid.dtypes.begin(), o.grid.dtypes.end(), [](DataType t) {
+        return t == DataType::e4m3 || t == DataType::e5m2;
+      }))
+    leave(exit_usage, "--scales, --block-rows, --hadamard and --hadamard-v are for --dtype e4m3 or e5m2");
+  const ChainCells chain = chain_cells(o);
+  const std::vector<reference::Problem>& problems = chain.problems;
   const auto kernels = kernels_of(o);
   DeviceRequest request;
   request.choice = DeviceChoice::cuda;  // the emulator keeps no time
@@ -168,9 +206,13 @@ void run_bench(BenchCommand& o) {
   std::size_t done = 0;
   bool every_row = true;
   for (const reference::Problem& p : problems) {
-    if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%zu of %zu \r", done++, problems.size());
+    const std::optional<Fp8Options>& recipe = chain.recipes[done];
+    if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%zu of %zu \r", done, problems.size());
+    ++done;
+    std::vector<BenchKernel> contenders = fitting(kernels, p);
+    if (recipe) contenders.push_back({chain_label(*recipe, to_string(p.dtype)), {}, recipe});
     std::vector<BenchRow> rows;
-    const Status s = bench.run(p, fitting(kernels, p), &rows);
+    const Status s = bench.run(p, contenders, &rows);
     for (const BenchRow& r : rows) {
       every_row &= r.has_figure();
       if (o.json) all.push_back(json_row(r, o.bench.mode));
@@ -199,6 +241,7 @@ void add_bench(Command& app) {
       ->check(one_of({"burst", "interleaved", "sustained"}))
       ->capture_default_str();
   c->add_option("--dtype", o.dtypes)->delimiter(',')->capture_default_str();
+  add_chain_options(*c, o.chain);
   c->add_option("--head-dim", o.grid.head_dims)->delimiter(',')->capture_default_str();
   c->add_option("--seqlen", o.grid.seqlens)->delimiter(',')->capture_default_str();
   c->add_option("--mask", o.masks)->delimiter(',')->check(one_of({"full", "causal"}))->capture_default_str();
