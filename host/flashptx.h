@@ -290,7 +290,8 @@ typedef struct flashptx_fp8_options {
   size_t size;         /* sizeof(flashptx_fp8_options) */
   int32_t dtype;       /* inside: FLASHPTX_E4M3 or FLASHPTX_E5M2 */
   int32_t scale_kind;  /* flashptx_scale_kind: what shares a scale, in each of Q, K, V */
-  int64_t block_rows;  /* with FLASHPTX_SCALE_BLOCK: rows that share one; 0: 128. Else 0 */
+  int64_t block_rows;  /* with FLASHPTX_SCALE_BLOCK: rows that share one: 16, 32, 64 or a multiple of 128;
+                          0: 128, the fastest. Else 0 */
   int32_t hadamard;    /* 1: random signs and Hadamard on Q and K, the same for both; LSE and O do not change */
   int32_t hadamard_v;  /* 1: on V as well; O is turned back in place. V is then not transposed on the way */
   uint32_t seed;       /* of the signs */

@@ -57,23 +57,17 @@ bool one_pass_v(const ForwardProblem& p, const Fp8Options& o, const PrepareProbl
   return v.scale_kind != ScaleKind::block || v.block_rows == key_order_padding;
 }
 
-// Strides of the scales as the preparation lays them out: (batch, head), (batch, head, block) or one. False where the
-// attention kernels know no scales by blocks of rows.
-template <class Scales>
-bool set_scale_strides(const PrepareProblem& p, Scales* s) {
-  *s = {};
-  if (p.scale_kind == ScaleKind::head) s->batch = p.heads, s->head = 1;
-  if (p.scale_kind != ScaleKind::block) return true;
-  if constexpr (requires { s->block_rows; }) {
-    s->head = (p.seqlen + p.block_rows - 1) / p.block_rows, s->batch = p.heads * s->head, s->block_rows = p.block_rows;
-    return true;
-  }
-  return false;
+// Of the scales as the preparation lays them out: (batch, head), (batch, head, block) or one.
+ScaleStrides scale_strides(const PrepareProblem& p) {
+  if (p.scale_kind == ScaleKind::tensor) return {};
+  if (p.scale_kind == ScaleKind::head) return {p.heads, 1, 0};
+  const std::int64_t blocks = (p.seqlen + p.block_rows - 1) / p.block_rows;
+  return {p.heads * blocks, blocks, p.block_rows};
 }
 
-Status inner_problem(const ForwardProblem& p, const Fp8Options& o, const PrepareProblem& q, const PrepareProblem& k,
-                     const PrepareProblem& v, ForwardProblem* out) {
-  ForwardProblem& f = *out = p;
+ForwardProblem inner_problem(const ForwardProblem& p, const Fp8Options& o, const PrepareProblem& q,
+                             const PrepareProblem& k, const PrepareProblem& v) {
+  ForwardProblem f = p;
   f.dtype = o.dtype, f.dtype_o = p.dtype;
   f.softmax_scale = p.scale();
   f.q = q.y, f.k = k.y, f.v = v.y;
@@ -81,9 +75,8 @@ Status inner_problem(const ForwardProblem& p, const Fp8Options& o, const Prepare
   if (v.transpose) f.v = strides_bhsd(v.head_dim, v.heads, f.keys_padded());
   f.allow_workspace = !v.transpose;
   f.q_scale_group = 1;
-  if (!set_scale_strides(q, &f.q_scale) || !set_scale_strides(k, &f.k_scale) || !set_scale_strides(v, &f.v_scale))
-    return unsupported("scale_kind is 2 (block): the attention kernels take scales per tensor and per head");
-  return {};
+  f.q_scale = scale_strides(q), f.k_scale = scale_strides(k), f.v_scale = scale_strides(v);
+  return f;
 }
 
 std::size_t data_bytes(const PrepareProblem& p) {
@@ -149,8 +142,7 @@ Status plan_fp8_attention(Attention& attention, Prepare& prepare, const ForwardP
   if (plan->turns_o_)
     if (Status s = named("O", prepare.load(plan->turn_o_)); !s.ok()) return s;
 
-  ForwardProblem inner;
-  if (Status s = inner_problem(problem, o, q, k, v, &inner); !s.ok()) return s;
+  const ForwardProblem inner = inner_problem(problem, o, q, k, v);
   if (Status s = attention.plan_forward(inner, choice, &plan->forward_); !s.ok()) return s;
   plan->forward_workspace_ = part(plan->forward_->workspace_bytes());
   plan->workspace_bytes_ = problem.empty() ? 0 : end;

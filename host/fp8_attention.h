@@ -20,7 +20,7 @@ namespace flashptx {
 struct Fp8Options {
   DataType dtype = DataType::e4m3;  // inside
   ScaleKind scale_kind = ScaleKind::head;
-  std::int64_t block_rows = 0;      // block: rows of Q, K and V that share a scale; 0 = 128
+  std::int64_t block_rows = 0;      // block: rows of Q, K, V that share a scale; 0 = 128 (V^T in one pass)
   bool hadamard = false;            // Q and K
   bool hadamard_v = false;          // V; O is turned back
   std::uint32_t seed = 0;           // of the signs

@@ -86,7 +86,7 @@ bool says(const std::string& text, const std::string& part) {
 
 TEST_SUITE("host/fp8_attention") {
   TEST_CASE("agrees with float64 of the 16-bit tensors, every recipe") {
-    for (ScaleKind kind : {ScaleKind::tensor, ScaleKind::head})
+    for (ScaleKind kind : {ScaleKind::tensor, ScaleKind::head, ScaleKind::block})
       for (bool hadamard : {false, true}) {
         CAPTURE(static_cast<int>(kind));
         CAPTURE(hadamard);
@@ -110,6 +110,22 @@ TEST_SUITE("host/fp8_attention") {
     CHECK(complaint(shape(Mask::causal, 128, 70, 140), o, Inputs::random) == "");
     o.rope = Rope::interleaved, o.hadamard = false;
     CHECK(complaint(shape(Mask::full, 64, 70, 140), o, Inputs::random) == "");
+  }
+
+  TEST_CASE("agrees with float64: blocks of any size that the kernels take") {
+    Fp8Options o = recipe(ScaleKind::block, true);
+    for (int rows : {16, 64, 128, 256}) {
+      CAPTURE(rows);
+      o.block_rows = rows;
+      CHECK(complaint(shape(Mask::causal, 64, 150, 300, 4, 2), o) == "");
+    }
+    CHECK(complaint(shape(Mask::full, 256, 40, 150), recipe(ScaleKind::block)) == "");
+    CHECK(complaint(shape(Mask::full, 64, 5, 0), recipe(ScaleKind::block)) == "");
+    o.block_rows = 32, o.dtype = DataType::e5m2;
+    CHECK(complaint(shape(Mask::full, 96, 70, 300), o, Inputs::random, Layout::bhsd) == "");
+    o = recipe(ScaleKind::block, true);
+    o.rope = Rope::half;
+    CHECK(complaint(shape(Mask::causal, 128, 70, 140), o, Inputs::random) == "");
   }
 
   TEST_CASE("a wrong preparation is noticed") {
@@ -221,6 +237,7 @@ TEST_SUITE("host/fp8_attention") {
     CHECK(says(with([](auto& x) { x.scale_kind = static_cast<ScaleKind>(3); }), "scale_kind is 3"));
     CHECK(says(with([](auto& x) { x.block_rows = 128; }), "block_rows is 128: must be 0 unless"));
     CHECK(says(with([](auto& x) { x.scale_kind = ScaleKind::block, x.block_rows = -1; }), "block_rows is -1"));
+    CHECK(says(with([](auto& x) { x.scale_kind = ScaleKind::block, x.block_rows = 48; }), "k_scale block_rows is 48"));
     CHECK(says(with([](auto& x) { x.rope = static_cast<Rope>(9); }), "rope is 9"));
     CHECK(says(with([](auto& x) { x.table_rows = 10; }), "rope is 0 while"));
     CHECK(says(with([](auto& x) { x.rope = Rope::half, x.table_rows = 299; }), "preparation of Q: table_rows is 299"));

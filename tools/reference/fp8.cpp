@@ -74,11 +74,20 @@ void quantize_group(DataType type, float* x, std::int64_t elements) {
     x[i] = scale * static_cast<float>(round_to(type, std::clamp(x[i] * inverse, -limit, limit)));
 }
 
-void quantize(std::vector<float>* x, const Shape& s, const Fp8Options& o, bool hadamard, int threads) {
+void quantize(std::vector<float>* x, const Shape& s, const Fp8Options& o, bool hadamard, bool rope, int threads) {
+  const bool transformed = hadamard || rope;
   if (hadamard)
     parallel_for(s.batch * s.heads, threads, [&](std::int64_t pair) {
       for (std::int64_t r = 0; r < s.seqlen; ++r)
         hadamard_row(x->data() + (pair * s.seqlen + r) * s.dim, s.dim, o.seed, false);
+    });
+  // Blocks are held in bf16 between the two steps (host/flashptx.h).
+  if (o.scale_kind == ScaleKind::block && transformed)
+    parallel_for(s.rows(), threads, [&](std::int64_t r) {
+      for (int d = 0; d < s.dim; ++d) {
+        float& value = (*x)[static_cast<std::size_t>(r * s.dim + d)];
+        value = static_cast<float>(round_to(DataType::bf16, value));
+      }
     });
   if (o.scale_kind == ScaleKind::tensor) return quantize_group(o.dtype, x->data(), s.rows() * s.dim);
   const std::int64_t rows = o.scale_kind == ScaleKind::head ? s.seqlen : o.block_rows == 0 ? 128 : o.block_rows;
@@ -118,9 +127,9 @@ Operands rotated(const Problem& p, const Fp8Options& o, const std::vector<float>
 
 Operands quantized(const Problem& p, const Fp8Options& o) {
   Operands x = operands_of(p);
-  quantize(&x.q, shape_q(p), o, o.hadamard, p.threads);
-  quantize(&x.k, shape_k(p), o, o.hadamard, p.threads);
-  quantize(&x.v, shape_v(p), o, o.hadamard_v, p.threads);
+  quantize(&x.q, shape_q(p), o, o.hadamard, o.rope != Rope::none, p.threads);
+  quantize(&x.k, shape_k(p), o, o.hadamard, o.rope != Rope::none, p.threads);
+  quantize(&x.v, shape_v(p), o, o.hadamard_v, false, p.threads);
   return x;
 }
 

@@ -26,7 +26,7 @@ void hadamard_row(float* x, int head_dim, std::uint32_t seed, bool inverse);
 
 // Q and K behind RoPE, V as it is; cos and sin as floats (table_rows, head_dim / 2), whatever `o.table` says.
 Operands rotated(const Problem& p, const Fp8Options& o, const std::vector<float>& cos, const std::vector<float>& sin);
-// Behind Hadamard and quantisation by `o`, without its RoPE.
+// Behind Hadamard and quantisation by `o`; its RoPE must have been done (rotated).
 Operands quantized(const Problem& p, const Fp8Options& o);
 // O has the type p.output(); with hadamard_v it is turned back and rounded once more.
 Result attention_fp8(const Problem& p, const Fp8Options& o);
