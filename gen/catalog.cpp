@@ -25,6 +25,8 @@ const char* to_string(Softmax s) {
   return s == Softmax::plain ? "plain" : s == Softmax::lazy ? "lazy" : "guarded";
 }
 
+const char* to_string(Marks m) { return m == Marks::off ? "off" : m == Marks::few ? "few" : "all"; }
+
 void Plan::follow(const Schedule& s) {
   schedule = s.name;
   own_schedule.reset();
@@ -33,7 +35,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace]
+// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -54,7 +56,7 @@ std::string KernelConfig::name() const {
   if (plan.o_own_buffer) s += "_ob";
   if (plan.pin_exp) s += "_pin";
   if (plan.symmetric) s += "_sym";
-  if (plan.trace) s += "_trace";
+  if (plan.traced()) s += plan.trace == Marks::few ? "_tracefew" : "_trace";
   return s;
 }
 
@@ -145,7 +147,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.pin_exp = r.take("_pin");
   c.plan.symmetric = r.take("_sym");
-  c.plan.trace = r.take("_trace");
+  c.plan.trace = r.take("_tracefew") ? Marks::few : r.take("_trace") ? Marks::all : Marks::off;
   if (r.at != name.size()) r.fail("the end");
   if (!r.error.empty()) {
     if (error) *error = r.error;

@@ -25,9 +25,13 @@ enum class Mask { full, causal };  // causal is aligned bottom right: query i se
 // maximum of every block (exact; the CTA takes every maximum from then on).
 enum class Softmax { plain, lazy, guarded };
 
+// Which steps leave a mark with the clock (gen/trace_events.h). few: of a trip only Q K^T, P V, max and exp, in one store.
+enum class Marks { off, few, all };
+
 const char* to_string(DataType t);
 const char* to_string(Mask m);
 const char* to_string(Softmax s);
+const char* to_string(Marks m);
 
 // What is asked.
 struct ProblemClass {
@@ -61,8 +65,9 @@ struct Plan {
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
   bool symmetric = false;            // no producer warp: every warpgroup computes, thread 0 loads as well
-  bool trace = false;                // every step leaves a mark with the clock (gen/trace_events.h)
+  Marks trace = Marks::off;          // steps leave marks with the clock (gen/trace_events.h)
 
+  bool traced() const { return trace != Marks::off; }
   int v_ring() const { return v_stages ? v_stages : kv_stages; }
 
   void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off

@@ -1,14 +1,19 @@
 // What a kernel that was emitted with marks (Plan::trace) leaves in its trace buffer, as its reader
 // sees it.
 //
-// A writer is one thread of a role: the producer's, or lane 0 of a consumer warpgroup. Each has a
-// region of trace_header_bytes + 8 * capacity; the writers of CTA 0 come first (producer, warpgroup
-// 0, 1, ...), then those of CTA 1; other CTAs write nothing. A mark opens a span that the writer's
-// next mark closes. Unused slots stay as they were before the launch: fill the buffer with zeros.
+// A writer is one thread of a role: the producer's, lane 0 of a consumer warpgroup, and of the first
+// transposing warp where V is transposed in the kernel. Each has a region of trace_region_bytes; the
+// writers of CTA 0 come first (producer, warpgroup 0, 1, ..., transposer), then those of CTA 1; other
+// CTAs write nothing. In a region: `capacity` trips backwards, the header, `capacity` records. A
+// record holds up to three marks. With Marks::few a steady trip's four marks stand, as clocks alone,
+// in the trip of their position. A mark opens a span that the writer's next mark closes. What is not
+// written stays as it was before the launch: fill the buffer with zeros.
 // Next: gen/tile/trace_marks.cpp (emits), tools/flashptx/trace.h.
 #pragma once
 
 #include <cstdint>
+
+#include "gen/catalog.h"
 
 namespace flashptx {
 
@@ -40,18 +45,31 @@ enum class TraceEvent : std::uint8_t {
   v_load,
   q_empty_wait,
   q_load,
+  // transposer
+  raw_full_wait,
+  transpose,
   done,  // the role has nothing left to do
   count
 };
 const char* to_string(TraceEvent e);
+bool is_marked(Marks marks, TraceEvent e);
+int trace_writers(const KernelConfig& config);
 
-struct TraceMark {
-  std::uint32_t clock;  // low half of the SM's clock
-  std::uint32_t tag;    // position << 8 | event
-  TraceEvent event() const { return static_cast<TraceEvent>(tag & 255); }
-  // Blocks (consumer, producer's K and V) or tiles (producer's Q and slots) that the writer had
+constexpr int trace_event_bits = 5, trace_record_marks = 3;
+static_assert(static_cast<int>(TraceEvent::count) <= 1 << trace_event_bits);
+
+struct TraceRecord {
+  std::uint32_t tag;  // position << 15 | third event << 10 | second << 5 | first
+  std::uint32_t clock[trace_record_marks];  // low half of the SM's clock
+  TraceEvent event(int i) const { return static_cast<TraceEvent>(tag >> (trace_event_bits * i) & 31); }
+  // Blocks (consumer, transposer, producer's K and V) or tiles (producer's Q and slots) that the writer had
   // gone through.
-  std::uint32_t position() const { return tag >> 8; }
+  std::uint32_t position() const { return tag >> (trace_event_bits * trace_record_marks); }
+};
+// Marks::few: the clocks of a steady trip's four marks, in the order of its schedule.
+constexpr int trace_trip_marks = 4;
+struct TraceTrip {
+  std::uint32_t clock[trace_trip_marks];
 };
 
 struct TraceHeader {
@@ -59,15 +77,16 @@ struct TraceHeader {
   std::uint32_t start_clock, sm;
   std::uint64_t end_ns;
   std::uint32_t end_clock;
-  std::uint32_t slots_asked;  // more than the capacity: the marks beyond are lost
+  std::uint32_t records_asked, trips_asked;  // more than the capacity: those beyond are lost
+  std::uint32_t unused[3];
 };
 constexpr std::uint32_t trace_header_bytes = sizeof(TraceHeader);
-static_assert(sizeof(TraceHeader) == 32 && sizeof(TraceMark) == 8);
+static_assert(sizeof(TraceHeader) == 48 && sizeof(TraceRecord) == 16 && sizeof(TraceTrip) == 16);
 
 constexpr int trace_ctas = 2;
-constexpr std::uint64_t trace_buffer_bytes(int warpgroups, std::uint32_t capacity) {
-  return std::uint64_t{trace_ctas} * static_cast<std::uint64_t>(1 + warpgroups) *
-         (trace_header_bytes + 8ull * capacity);
+constexpr std::uint64_t trace_region_bytes(std::uint32_t capacity) { return trace_header_bytes + 32ull * capacity; }
+constexpr std::uint64_t trace_buffer_bytes(int writers, std::uint32_t capacity) {
+  return std::uint64_t{trace_ctas} * static_cast<std::uint64_t>(writers) * trace_region_bytes(capacity);
 }
 
 }  // namespace flashptx

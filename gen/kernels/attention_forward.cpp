@@ -306,8 +306,9 @@ StepCost step_cost(const Kernel& k, const PlannedStep& s, std::size_t from) {
 }  // namespace
 
 // K's barrier is waited for before the token is taken: a warpgroup that waits for data must not hold up the others.
-std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps) {
+std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, bool steady) {
   bool k_waited = false;
+  trace_batch(f, f.kv_count, steady);
   std::vector<StepCost> costs;
   for (const PlannedStep& s : steps) {
     std::size_t from = f.k.mark();
@@ -317,8 +318,10 @@ std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep
     }
     if (s.what == Do::qk) emit_qk(f);
     else emit_step(f, s);
+    if (&s == &steps.back()) trace_batch_end(f);
     costs.push_back(step_cost(f.k, s, from));
   }
+  if (steps.empty()) trace_batch_end(f);
   return costs;
 }
 
@@ -413,7 +416,6 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
-  trace_run(f, kTripMarks, f.kv_count);
   emit_trip(f, without(trips.peeled, {Do::qk}));
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   k.add_u32(f.kv_count, f.kv_count, 1);
@@ -422,8 +424,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
     budget.from = k.mark();
     k.loop("kv loop", [&] {
       k.sub_u32(f.block, f.block, 1);
-      trace_run(f, kTripMarks, f.kv_count);
-      budget.steps = emit_trip(f, trips.steady);
+      budget.steps = emit_trip(f, trips.steady, true);
       k.add_u32(f.kv_count, f.kv_count, 1);
       k.setp("ne", "u32", more, f.block, 0);
       return more;
@@ -432,7 +433,6 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   });
   k.section("epilogue trip: what still lags");
   bool crossing = crosses_tiles(f.config, trips);
-  trace_run(f, kTripMarks, f.kv_count);
   emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue);
   return budget;
 }
@@ -440,7 +440,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
 // The slot of the next tile, while this one's last P V runs; this tile's coordinates are kept for its store.
 void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   Kernel& k = f.k;
-  trace_run(f, 2, f.kv_count);
+  trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::finish_rows);
   emit_finish_rows(f);
   if (f.config.plan.o_own_buffer) {
@@ -461,7 +461,7 @@ void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
 // O leaves; then to the next tile's start, or out.
 void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
   Kernel& k = f.k;
-  trace_run(f, 2, f.kv_count);
+  trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::store_o);
   emit_epilogue(f);
   trace_mark(f, TraceEvent::tile_wait);
@@ -499,7 +499,7 @@ void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const Cons
   k.and_pred(issues, issues, sees);
   k.and_pred(issues, issues, st.exists);
   k.if_(issues, [&] {
-    trace_run(f, 5, f.kv_count);
+    trace_position(f, f.kv_count);
     emit_wait_q(f);
     emit_first_qk(f);
     if (pv_pending) {
@@ -513,7 +513,7 @@ void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const Cons
     k.branch(st.tile_issued);
   });
   if (pv_pending) {
-    trace_run(f, 1, f.kv_count);
+    trace_position(f, f.kv_count);
     trace_mark(f, TraceEvent::wait_pv);
     k.wgmma_wait_group(0).note("O is complete");
     emit_free(f, "v", f.smem.v_empty, 1);
@@ -548,30 +548,30 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   ConsumerState st{k.pred("tile_exists"), k.new_label("tile start"), k.new_label("tile issued"),
                    k.new_label("consumer end")};
   Reg writer;
-  if (plan.trace) {
+  if (plan.traced()) {
     writer = k.b32("trace_writer");
     k.add_u32(writer, f.warpgroup, 1);
   }
   trace_start(f, writer.valid() ? Operand(writer) : Operand(0), false);
-  trace_run(f, 1, f.kv_count);
+  trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::tile_wait);
   emit_fetch_tile(f);
   emit_prepare_tile(f, st.exists);
   emit_release_slot(f);
   k.label(st.tile_start);
-  trace_run(f, 2, f.kv_count);
+  trace_position(f, f.kv_count);
   emit_wait_q(f);
   emit_skip_blocks(f);
   Reg sees = k.pred("sees_keys");
   k.setp("ne", "u32", sees, f.own_blocks, 0);
   k.unless(sees, [&] { emit_no_keys(f, st); }, "some key is visible");
-  trace_run(f, 2, f.kv_count);
+  trace_position(f, f.kv_count);
   emit_first_qk(f);
   k.label(st.tile_issued);
   budget = emit_blocks(f, trips);
   emit_tile_end(f, crosses_tiles(f.config, trips), !trips.epilogue.empty(), st);
   k.label(st.end);
-  trace_run(f, 1, f.kv_count);
+  trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::done);
   k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store"); });
   if (ring) {
@@ -579,8 +579,7 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
     k.setp("eq", "u32", first, f.warpgroup, 0);
     k.if_(first, [&] { k.bar_sync(1, 256).note("takes the turn that nobody needs"); });
   }
-  if (plan.trace) k.add_u32(writer, f.warpgroup, 1);
-  trace_finish(f, writer.valid() ? Operand(writer) : Operand(0));
+  trace_finish(f);
   return budget;
 }
 
@@ -612,9 +611,9 @@ void emit_params(Kernel& k, const KernelConfig& c) {
     if (c.problem.scale_rows)
       for (const char* which : {"q_scale_rows", "k_scale_rows", "v_scale_rows"}) k.param(which, "u32", "rows that share a scale");
   }
-  if (c.plan.trace) {
+  if (c.plan.traced()) {
     k.param("trace", "u64", "marks, gen/trace_events.h; 0: none");
-    k.param("trace_capacity", "u32", "marks of one writer");
+    k.param("trace_capacity", "u32", "records, and trips, of one writer");
   }
 }
 
@@ -689,10 +688,10 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
         add(which, ParamKind::u32, "keys that share a scale: a multiple of the kernel's scale rows");
     }
   }
-  if (c.plan.trace) {
-    add("trace", ParamKind::pointer, "marks of CTA 0 and 1: for each role 32 bytes and 8 * trace_capacity, zeroed before "
+  if (c.plan.traced()) {
+    add("trace", ParamKind::pointer, "marks of CTA 0 and 1: for each role 48 bytes and 32 * trace_capacity, zeroed before "
         "the launch (gen/trace_events.h); 0 = none", true);
-    add("trace_capacity", ParamKind::u32, "marks that one role may write; those beyond are counted");
+    add("trace_capacity", ParamKind::u32, "records, and trips, that one role may write; those beyond are counted");
   }
   facts.block_threads = 128 * ((c.plan.symmetric ? 0 : 1) + c.plan.warpgroups);
   facts.shared_bytes = static_cast<std::uint32_t>(m.dynamic_bytes());

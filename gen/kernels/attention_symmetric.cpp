@@ -139,7 +139,6 @@ Budget emit_tile_blocks_loop(ForwardContext& f, Loader& loader, const Derived& t
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
-  trace_run(f, kTripMarks, f.kv_count);
   emit_trip(f, trips.peeled);
   k.add_u32(f.kv_count, f.kv_count, 1);
   k.setp("ne", "u32", more, f.block, 0);
@@ -147,13 +146,13 @@ Budget emit_tile_blocks_loop(ForwardContext& f, Loader& loader, const Derived& t
     budget.from = k.mark();
     k.loop("kv loop", [&] {
       k.sub_u32(f.block, f.block, 1);
-      trace_run(f, kTripMarks + 4, f.kv_count);
+      trace_position(f, f.kv_count);
       k.section("thread 0 refills what the trip before has freed");
       loader.only_loader([&] {
         loader.block(true);
         loader.block(false);
       });
-      budget.steps = emit_trip(f, trips.steady);
+      budget.steps = emit_trip(f, trips.steady, true);
       k.add_u32(f.kv_count, f.kv_count, 1);
       k.setp("ne", "u32", more, f.block, 0);
       return more;
@@ -161,7 +160,6 @@ Budget emit_tile_blocks_loop(ForwardContext& f, Loader& loader, const Derived& t
     budget.to = k.mark();
   });
   k.section("epilogue trip: what still lags");
-  trace_run(f, kTripMarks, f.kv_count);
   emit_trip(f, trips.epilogue);
   return budget;
 }
@@ -183,7 +181,7 @@ Budget emit_one_tile(ForwardContext& f, Loader& loader, const Schedule& schedule
   k.mov_b32(f.own_blocks, f.blocks).note("warpgroups walk the tile's blocks together: the mask hides what is beyond");
   k.section("thread 0 fills the rings");
   loader.start_tile();
-  trace_run(f, 2 + 4 * plan.kv_stages, f.kv_count);
+  trace_position(f, f.kv_count);
   loader.only_loader([&] {
     loader.block(true);
     loader.q();
@@ -194,7 +192,7 @@ Budget emit_one_tile(ForwardContext& f, Loader& loader, const Schedule& schedule
   Reg sees = k.pred("sees_keys");
   k.setp("ne", "u32", sees, f.own_blocks, 0);
   k.if_else(sees, [&] { budget = emit_tile_blocks_loop(f, loader, derive(schedule)); }, [&] { emit_no_keys(f); });
-  trace_run(f, 2, f.kv_count);
+  trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::finish_rows);
   emit_finish_rows(f);
   k.mov_b32(f.out_row0, f.own_q_row0);
@@ -228,12 +226,11 @@ EmittedKernel emit_attention_symmetric(const KernelConfig& config) {
   Loader loader(f);
   loader.setup();
   Reg writer;
-  if (config.plan.trace) {
+  if (config.plan.traced()) {
     writer = k.b32("trace_writer");
     k.add_u32(writer, f.warpgroup, 1);
   }
-  const auto region = [&] { return writer.valid() ? Operand(writer) : Operand(0); };
-  trace_start(f, region(), false);
+  trace_start(f, writer.valid() ? Operand(writer) : Operand(0), false);
   Budget budget;
   Reg again = k.pred("more_tiles");
   k.loop("tile", [&] {
@@ -246,9 +243,9 @@ EmittedKernel emit_attention_symmetric(const KernelConfig& config) {
     k.setp("lt", "u32", again, f.tile, f.tiles);
     return again;
   });
-  trace_run(f, 1, f.kv_count);
+  trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::done);
-  trace_finish(f, region());
+  trace_finish(f);
   EmittedKernel out;
   out.facts = launch_facts(config, k, f.smem);
   emit_header(k, config, out.facts, f.smem, schedule, budget);

@@ -13,8 +13,6 @@
 
 namespace flashptx::gen {
 
-constexpr int kTripMarks = 11;  // every step of a trip, waits for K and V included
-
 // Marks of the steady loop, for the budget in the header.
 struct Budget {
   std::size_t from = 0, to = 0;
@@ -28,7 +26,7 @@ void emit_consumer_setup(ForwardContext& f);
 void emit_warpgroup_range(ForwardContext& f);
 void emit_wait_q(ForwardContext& f);
 void emit_step(ForwardContext& f, const PlannedStep& step);
-std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps);
+std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, bool steady = false);
 std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initializer_list<Do> dropped);
 LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLayout& m);
 void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, const SharedLayout& m,

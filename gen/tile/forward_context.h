@@ -53,10 +53,14 @@ struct SharedLayout {
 
 // Plan::trace: what one role's marks need (gen/tile/trace_marks.cpp).
 struct TraceRegs {
-  Reg at, used, fits;           // end of the run of slots; slots asked for so far; the run is inside the region
-  Reg clock, tag;               // of the mark being written
-  Reg position;                 // counter that the run's marks carry
-  int slot = 0;                 // of the next mark, from the run's end: negative
+  Reg at, used, fits;           // the writer's header; records so far; this one is inside the region
+  Reg writes;                   // this thread leaves marks
+  Vec line;                     // the record: tag and three clocks; few's of a trip: four clocks
+  Reg position;                 // counter that the marks carry
+  bool shared = false;          // marks share records: between trace_batch and trace_batch_end
+  bool trip = false;            // few: the batch is a steady trip's
+  int filled = 0;               // marks in `line`
+  int events = 0;               // theirs, five bits each
 };
 
 // Registers of one role, by the names they have in the emitted text.
@@ -144,9 +148,17 @@ void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row)
 
 // --- marks (gen/tile/trace_marks.cpp); all do nothing unless the plan asks
 void trace_start(ForwardContext& f, const Operand& writer, bool one_thread);
-void trace_run(ForwardContext& f, int marks, const Reg& position);  // room for that many marks from here on
+void trace_position(ForwardContext& f, const Reg& position);        // what the marks from here on carry
+void trace_batch(ForwardContext& f, const Reg& position, bool steady_trip = false);  // marks share records until
+void trace_batch_end(ForwardContext& f);                                             // here; no branch around one
 void trace_mark(ForwardContext& f, TraceEvent e);                   // the step e begins
-void trace_finish(ForwardContext& f, const Operand& writer);
+void trace_finish(ForwardContext& f);
+// The transposing warps have no register to spare: one record a slab, its place computed when it is written.
+void trace_transposer_start(ForwardContext& f);
+void trace_clock(ForwardContext& f, const Reg& clock, TraceEvent e);
+void trace_transposer(ForwardContext& f, const Reg& position, const Operand& record, const std::vector<Reg>& clocks,
+                      const std::vector<TraceEvent>& events);
+void trace_transposer_finish(ForwardContext& f, const Operand& records);
 
 // --- producer (gen/tile/tile_load.cpp)
 void emit_producer(ForwardContext& f);

@@ -28,7 +28,7 @@ struct Producer {
   void load_block(const std::string& ring, const Reg& count, const Reg& map, const Reg& row, int tiles,
                   int slabs, int stage_bytes, int full, int empty) {
     bool is_k = ring == "k";
-    trace_run(f, 2, count);
+    trace_position(f, count);
     k.scope([&] {
       RingSlot slot = ring_slot(k, ring, count, is_k ? f.config.plan.kv_stages : f.config.plan.v_ring());
       Reg bar = ring_barrier(f, ring + "_bar", slot.stage, full);
@@ -106,7 +106,7 @@ struct Producer {
     k.comment("V block, to be transposed");
     const SharedLayout& m = f.smem;
     for (int s = 0; s < m.raw_slabs; ++s) {
-      trace_run(f, 2, k_count);
+      trace_position(f, k_count);
       k.scope([&] {
         RingSlot slot = ring_slot(k, "raw", raw_position(s), m.raw_stages);
         Reg bar = ring_barrier(f, "raw_bar", slot.stage, 0);
@@ -152,7 +152,7 @@ struct Producer {
 
   void load_q() {
     k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
-    trace_run(f, 2 * f.warpgroups(), q_count);
+    trace_position(f, q_count);
     k.scope([&] {
       int wgs = f.warpgroups();
       RingSlot slot = ring_slot(k, "q", q_count, f.config.plan.q_stages);
@@ -324,7 +324,7 @@ void emit_producer(ForwardContext& f) {
   trace_start(f, 0, true);
   k.loop("producer tile", [&] {
     emit_decode_tile(f);
-    trace_run(f, 1, p.slot_count);
+    trace_position(f, p.slot_count);
     trace_mark(f, TraceEvent::slot_wait);
     emit_publish_tile(f, p.slot_count, 0);
     p.load_tile();
@@ -334,14 +334,14 @@ void emit_producer(ForwardContext& f) {
     k.setp("lt", "u32", again, f.tile, f.tiles);
     return again;
   });
-  trace_run(f, 1, p.slot_count);
+  trace_position(f, p.slot_count);
   trace_mark(f, TraceEvent::slot_wait);
   if (f.guarded()) p.redo_failed();
   emit_publish_tile(f, p.slot_count, kNoTile);
   if (f.transposes()) p.end_raw_v();
-  trace_run(f, 1, p.slot_count);
+  trace_position(f, p.slot_count);
   trace_mark(f, TraceEvent::done);
-  trace_finish(f, 0);
+  trace_finish(f);
   if (counter.valid()) p.reset_counter(counter);
 }
 

@@ -115,6 +115,22 @@ void emit_slab(ForwardContext& f, const TransposeLanes& t, int slab, const Reg& 
   });
 }
 
+// The marks in front of a slab's transposition, which starts now: what was waited for and since when.
+void mark_slab(ForwardContext& f, const Reg& count, int slab, const Vec& clocks) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Operand record = count;
+    if (f.smem.raw_slabs > 1) {
+      Reg at = k.b32("slab_number");
+      k.mad_lo_u32(at, count, f.smem.raw_slabs, slab);
+      record = at;
+    }
+    trace_clock(f, clocks[slab ? 1 : 2], TraceEvent::transpose);
+    if (slab) trace_transposer(f, count, record, {clocks[0], clocks[1]}, {TraceEvent::raw_full_wait, TraceEvent::transpose});
+    else trace_transposer(f, count, record, clocks.all(), {TraceEvent::raw_full_wait, TraceEvent::v_empty_wait, TraceEvent::transpose});
+  });
+}
+
 }  // namespace
 
 void emit_transposer(ForwardContext& f) {
@@ -129,6 +145,10 @@ void emit_transposer(ForwardContext& f) {
     k.mov_b32(lane, special("laneid"));
     k.setp("eq", "u32", first, lane, 0);
   });
+  trace_transposer_start(f);
+  const bool traced = f.config.plan.traced();
+  Vec clocks;
+  if (traced) clocks = k.b32("clocks", 3);
   auto raw_slot = [&](int slab, const char* name) {
     Operand position = count;
     if (m.raw_slabs > 1) {
@@ -149,6 +169,7 @@ void emit_transposer(ForwardContext& f) {
     k.scope([&] {
       RingSlot raw = raw_slot(0, "raw");
       Reg raw_bar = ring_barrier(f, "raw_bar", raw.stage, 0), kind = k.b32("kind");
+      if (traced) trace_clock(f, clocks[0], TraceEvent::raw_full_wait);
       k.wait("raw_full", address(raw_bar, m.raw_full), raw.phase);
       k.ld_shared_u32(kind, address(raw_bar, m.raw_kind));
       k.setp("eq", "u32", is_data, kind, 0);
@@ -159,12 +180,15 @@ void emit_transposer(ForwardContext& f) {
           RingSlot raw = raw_slot(slab, "raw"), v = ring_slot(k, "v", count, f.config.plan.v_ring());
           if (slab) {
             Reg raw_bar = ring_barrier(f, "raw_bar", raw.stage, 0);
+            if (traced) trace_clock(f, clocks[0], TraceEvent::raw_full_wait);
             k.wait("raw_full", address(raw_bar, m.raw_full), raw.phase);
           } else {
             Reg v_bar = ring_barrier(f, "v_bar", v.stage, 0), parity = k.b32("v_free");
             k.xor_b32(parity, v.phase, 1);
+            if (traced) trace_clock(f, clocks[1], TraceEvent::v_empty_wait);
             k.wait("v_empty", address(v_bar, m.v_empty), parity);
           }
+          if (traced) mark_slab(f, count, slab, clocks);
           emit_slab(f, lanes, slab, raw.stage, v.stage);
           if (slab == m.raw_slabs - 1)
             k.fence_proxy_async_shared().note("generic writes, then wgmma reads: in every writing thread");
@@ -179,6 +203,10 @@ void emit_transposer(ForwardContext& f) {
     k.add_u32(count, count, 1);
     return is_data;
   });
+  if (traced) {
+    k.mad_lo_u32(count, count, m.raw_slabs, -m.raw_slabs).note("the last turn brought no block");
+    trace_transposer_finish(f, count);
+  }
 }
 
 }  // namespace flashptx::gen

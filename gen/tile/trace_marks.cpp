@@ -1,12 +1,12 @@
-// Marks: one lane a warpgroup writes {clock, position and event} as a step begins. Three
-// instructions a mark, no branch, so that the kernel that is watched stays nearly the kernel that
-// is not.
+// Marks: one lane a warpgroup writes {clock, position and event} as a step begins, so that the kernel that is
+// watched stays nearly the kernel that is not.
 //
-// Room is asked for once a run of marks: the writer's slots advance by the run's size whether it
-// fits or not, and the stores of a run that does not fit are predicated off. Threads that do not
-// write start beyond any capacity. Next: gen/trace_events.h (the buffer).
-#include "gen/tile/forward_context.h"
+// What marks cost is issue slots, which all warps of a warpgroup pay. So the marks of a trip share stores: a mark
+// is one read of the clock, a record of three marks adds {tag, address, test, count, store}. With Marks::few a
+// steady trip has four marks and one store, whose place is its position: seven slots a trip, where every step
+// marked (Marks::all) takes about 30. Next: gen/trace_events.h (the buffer).
 #include "gen/trace_events.h"
+#include "gen/tile/forward_context.h"
 
 namespace flashptx {
 
@@ -16,115 +16,238 @@ const char* to_string(TraceEvent e) {
       "pv",           "wait_qk",     "mask_max",     "exp_sum",      "wait_pv",
       "rescale_o",    "pack_p",      "tile_wait",    "q_full_wait",  "skip_blocks",
       "finish_rows",  "store_o",     "slot_wait",    "k_empty_wait", "k_load",
-      "v_empty_wait", "v_load",      "q_empty_wait", "q_load",       "done"};
+      "v_empty_wait", "v_load",      "q_empty_wait", "q_load",       "raw_full_wait",
+      "transpose",    "done"};
   static_assert(sizeof kNames / sizeof *kNames == static_cast<std::size_t>(TraceEvent::count));
   return e < TraceEvent::count ? kNames[static_cast<int>(e)] : "?";
+}
+
+bool is_marked(Marks marks, TraceEvent e) {
+  if (marks != Marks::few) return marks == Marks::all;
+  switch (e) {
+    case TraceEvent::k_full_wait:
+    case TraceEvent::token_wait:
+    case TraceEvent::v_full_wait:
+    case TraceEvent::wait_qk:
+    case TraceEvent::wait_pv:
+    case TraceEvent::rescale_o:
+    case TraceEvent::pack_p:
+    case TraceEvent::k_empty_wait:
+    case TraceEvent::v_empty_wait:
+    case TraceEvent::v_load:
+    case TraceEvent::q_empty_wait:
+      return false;
+    default:
+      return true;
+  }
+}
+
+int trace_writers(const KernelConfig& c) {
+  const bool transposes = c.problem.eight_bit() && !c.problem.v_transposed;
+  return 1 + c.plan.warpgroups + (transposes ? 1 : 0);
 }
 
 namespace gen {
 namespace {
 
-constexpr std::uint32_t kNotAWriter = 0x40000000;  // more slots than any buffer has
-
-// Address of the writer's header, and whether there is a buffer and this CTA is one of those
-// watched.
-void writer_region(ForwardContext& f, const Operand& writer, const Reg& at, const Reg& watched) {
+// The writer's header, and whether there is a buffer and this CTA is one of those watched.
+void writer_header(ForwardContext& f, const Operand& writer, const Reg& at, const Reg& watched) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg cta = k.b32("trace_cta"), region = k.b32("trace_region"), bytes = k.b32("region_bytes");
+    Reg cta = k.b32("trace_cta"), region = k.b32("trace_region"), bytes = k.b32("trips_bytes");
     Reg offset = k.b64("region_offset"), given = k.pred("trace_given");
     k.ld_param_u64(at, "trace");
     k.setp("ne", "u64", given, at, 0);
     k.emit("cvta.to.global.u64", {at, at}, Location::current());
     k.mov_b32(cta, special("ctaid.x"));
-    k.setp("lt", "u32", watched, cta, trace_ctas);
-    k.and_pred(watched, watched, given);
+    k.setp("lt", "and", "u32", watched, cta, trace_ctas, given);
     k.mov_b32(region, writer);
-    k.mad_lo_u32(region, cta, 1 + f.warpgroups(), region);
+    k.mad_lo_u32(region, cta, trace_writers(f.config), region);
     k.ld_param_u32(bytes, "trace_capacity");
-    k.shl_b32(bytes, bytes, 3);
+    k.shl_b32(bytes, bytes, 4);
+    k.mul_wide_u32(offset, bytes, 1).note("the trips lie in front of the header");
+    k.add_s64(at, at, offset);
+    k.shl_b32(bytes, bytes, 1);
     k.add_u32(bytes, bytes, static_cast<int>(trace_header_bytes));
     k.mul_wide_u32(offset, region, bytes);
     k.add_s64(at, at, offset);
   });
 }
 
+std::uint32_t tag_of(TraceEvent e, int place) { return static_cast<std::uint32_t>(e) << (trace_event_bits * place); }
+
+// What all writers' headers begin and end with.
+void start_header(Kernel& k, const Reg& at, const Reg& clock, const Reg& sm) {
+  Reg now = k.b64("start_ns");
+  k.globaltimer(now);
+  k.clock(clock);
+  k.smid(sm);
+  k.st_global_u64(address(at), now);
+  k.st_global_v2_b32(address(at, 8), std::vector<Reg>{clock, sm});
+}
+void end_header(Kernel& k, const Reg& at, const Reg& clock) {
+  Reg now = k.b64("end_ns");
+  k.globaltimer(now);
+  k.clock(clock);
+  k.st_global_u64(address(at, 16), now);
+  k.st_global_u32(address(at, 24), clock);
+}
+
+// The record in `line` to its place, if there is room for it.
+void write_record(ForwardContext& f) {
+  Kernel& k = f.k;
+  TraceRegs& t = f.trace;
+  k.scope([&] {
+    Reg to = k.b64("record_at"), capacity = k.b32("capacity");
+    k.ld_param_u32(capacity, "trace_capacity");
+    k.setp("lt", "and", "u32", t.fits, t.used, capacity, t.writes);
+    k.mad_wide_u32(to, t.used, static_cast<int>(sizeof(TraceRecord)), t.at);
+    k.mad_lo_u32(t.line[0], t.position, 1 << (trace_event_bits * trace_record_marks), t.events);
+    k.st_global_v4_b32(address(to, static_cast<int>(trace_header_bytes)), t.line.all()).when(t.fits);
+    k.add_u32(t.used, t.used, 1);
+  });
+  t.filled = t.events = 0;
+}
+
+void write_trip(ForwardContext& f) {
+  Kernel& k = f.k;
+  TraceRegs& t = f.trace;
+  if (t.filled != trace_trip_marks)
+    throw Error("trace marks: a steady trip left " + std::to_string(t.filled) + " marks of " + std::to_string(trace_trip_marks));
+  const int size = static_cast<int>(sizeof(TraceTrip));
+  k.scope([&] {
+    Reg to = k.b64("trip_at"), capacity = k.b32("capacity");
+    k.ld_param_u32(capacity, "trace_capacity");
+    k.setp("lt", "and", "u32", t.fits, t.position, capacity, t.writes);
+    k.mad_wide_s32(to, t.position, -size, t.at).note("trips lie backwards from the header");
+    k.st_global_v4_b32(address(to, -size), t.line.all()).when(t.fits);
+  });
+  t.filled = 0;
+}
+
 }  // namespace
 
 void trace_start(ForwardContext& f, const Operand& writer, bool one_thread) {
-  if (!f.config.plan.trace) return;
+  if (!f.config.plan.traced()) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
-  t = {k.b64("trace_at"),
-       k.b32("trace_used"),
-       k.pred("trace_fits"),
-       k.b32("mark_clock"),
-       k.b32("mark_tag"),
-       {},
-       0};
+  t = {};
+  t.at = k.b64("trace_at"), t.used = k.b32("trace_used"), t.fits = k.pred("trace_fits");
+  t.writes = k.pred("trace_writes"), t.line = k.b32("marks", 4);
   k.section("marks: the writer's region");
-  k.mov_b32(t.used, hex(kNotAWriter));
+  k.mov_b32(t.used, 0);
+  for (const Reg& r : t.line.all()) k.mov_b32(r, 0);
+  writer_header(f, writer, t.at, t.writes);
   k.scope([&] {
-    Reg watched = k.pred("is_watched"), now = k.b64("start_ns");
-    writer_region(f, writer, t.at, watched);
     if (!one_thread) {
-      Reg thread = k.b32("trace_thread"), leads = k.pred("leads");
+      Reg thread = k.b32("trace_thread");
       k.mov_b32(thread, special("tid.x"));
       k.and_b32(thread, thread, 127);
-      k.setp("eq", "u32", leads, thread, 0);
-      k.and_pred(watched, watched, leads);
+      k.setp("eq", "and", "u32", t.writes, thread, 0, t.writes);
     }
-    k.if_(watched, [&] {
-      k.mov_b32(t.used, 0);
-      k.globaltimer(now);
-      k.clock(t.clock);
-      k.smid(t.tag);
-      k.st_global_u64(address(t.at), now);
-      k.st_global_v2_b32(address(t.at, 8), std::vector<Reg>{t.clock, t.tag});
-    });
+    k.if_(t.writes, [&] { start_header(k, t.at, t.line[0], t.line[1]); });
   });
-  k.add_s64(t.at, t.at, static_cast<int>(trace_header_bytes));
 }
 
-void trace_run(ForwardContext& f, int marks, const Reg& position) {
-  if (!f.config.plan.trace) return;
-  Kernel& k = f.k;
+void trace_position(ForwardContext& f, const Reg& position) { f.trace.position = position; }
+
+void trace_batch(ForwardContext& f, const Reg& position, bool steady_trip) {
   TraceRegs& t = f.trace;
-  t.slot = -marks;
   t.position = position;
-  k.add_s64(t.at, t.at, 8 * marks).note("marks: room for " + std::to_string(marks));
-  k.add_u32(t.used, t.used, marks);
-  k.ld_param_u32(t.tag, "trace_capacity");
-  k.setp("le", "u32", t.fits, t.used, t.tag);
+  t.shared = true, t.trip = steady_trip && f.config.plan.trace == Marks::few;
+}
+
+void trace_batch_end(ForwardContext& f) {
+  TraceRegs& t = f.trace;
+  if (f.config.plan.traced() && t.trip) write_trip(f);
+  else if (f.config.plan.traced() && t.filled) write_record(f);
+  t.shared = t.trip = false;
 }
 
 void trace_mark(ForwardContext& f, TraceEvent e) {
-  if (!f.config.plan.trace) return;
+  if (!is_marked(f.config.plan.trace, e)) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
-  if (t.slot >= 0)
-    throw Error(std::string("trace mark ") + to_string(e) + ": its run has no slot left");
-  k.clock(t.clock).note(std::string("mark: ") + to_string(e));
-  k.mad_lo_u32(t.tag, t.position, 256, static_cast<int>(e));
-  k.st_global_v2_b32(address(t.at, 8 * t.slot), std::vector<Reg>{t.clock, t.tag}).when(t.fits);
-  ++t.slot;
+  if (t.trip && t.filled == trace_trip_marks)
+    throw Error(std::string("trace mark ") + to_string(e) + ": a steady trip has room for no more marks");
+  k.clock(t.line[t.trip ? t.filled : 1 + t.filled]).note(std::string("mark: ") + to_string(e));
+  t.events |= static_cast<int>(tag_of(e, t.filled));
+  ++t.filled;
+  if (t.trip) t.events = 0;
+  else if (!t.shared || t.filled == trace_record_marks) write_record(f);
 }
 
-void trace_finish(ForwardContext& f, const Operand& writer) {
-  if (!f.config.plan.trace) return;
+void trace_finish(ForwardContext& f) {
+  if (!f.config.plan.traced()) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
   k.section("marks: how many");
-  k.scope([&] {
-    Reg writes = k.pred("is_writer"), watched = k.pred("is_watched_still"), now = k.b64("end_ns");
-    k.setp("lt", "u32", writes, t.used, hex(kNotAWriter));
-    k.if_(writes, [&] {
-      writer_region(f, writer, t.at, watched);
-      k.globaltimer(now);
-      k.clock(t.clock);
-      k.st_global_u64(address(t.at, 16), now);
-      k.st_global_v2_b32(address(t.at, 24), std::vector<Reg>{t.clock, t.used});
+  k.if_(t.writes, [&] {
+    k.scope([&] {
+      end_header(k, t.at, t.line[0]);
+      k.st_global_u32(address(t.at, 28), t.used);
+      if (f.config.plan.trace == Marks::few && t.position.valid())
+        k.st_global_u32(address(t.at, 32), t.position).note("blocks gone through: trips asked for");
     });
+  });
+}
+
+// ---- The transposing warps: the first of them writes, and computes its place each time.
+
+namespace {
+
+void as_transposer(ForwardContext& f, const std::function<void(const Reg& at)>& write) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg at = k.b64("region_at"), writes = k.pred("writes_marks"), thread = k.b32("own_thread");
+    writer_header(f, 1 + f.warpgroups(), at, writes);
+    k.mov_b32(thread, special("tid.x"));
+    k.setp("eq", "and", "u32", writes, thread, 32, writes);
+    k.if_(writes, [&] { write(at); });
+  });
+}
+
+}  // namespace
+
+void trace_transposer_start(ForwardContext& f) {
+  if (!f.config.plan.traced()) return;
+  as_transposer(f, [&](const Reg& at) {
+    Reg clock = f.k.b32("start_clock"), sm = f.k.b32("sm");
+    start_header(f.k, at, clock, sm);
+  });
+}
+
+void trace_clock(ForwardContext& f, const Reg& clock, TraceEvent e) {
+  if (f.config.plan.traced()) f.k.clock(clock).note(std::string("mark: ") + to_string(e));
+}
+
+void trace_transposer(ForwardContext& f, const Reg& position, const Operand& record, const std::vector<Reg>& clocks,
+                      const std::vector<TraceEvent>& events) {
+  if (!f.config.plan.traced()) return;
+  Kernel& k = f.k;
+  as_transposer(f, [&](const Reg& at) {
+    Reg capacity = k.b32("capacity"), index = k.b32("record"), tag = k.b32("tag"), fits = k.pred("record_fits");
+    std::uint32_t names = 0;
+    for (std::size_t i = 0; i < events.size(); ++i) names |= tag_of(events[i], static_cast<int>(i));
+    k.mov_b32(index, record);
+    k.ld_param_u32(capacity, "trace_capacity");
+    k.setp("lt", "u32", fits, index, capacity);
+    k.mad_wide_u32(at, index, static_cast<int>(sizeof(TraceRecord)), at);
+    k.mad_lo_u32(tag, position, 1 << (trace_event_bits * trace_record_marks), static_cast<int>(names));
+    const int to = static_cast<int>(trace_header_bytes);
+    k.st_global_u32(address(at, to), tag).when(fits).note("one by one: a vector would want four registers in a row");
+    for (std::size_t i = 0; i < clocks.size(); ++i)
+      k.st_global_u32(address(at, to + 4 * static_cast<int>(i + 1)), clocks[i]).when(fits);
+  });
+}
+
+void trace_transposer_finish(ForwardContext& f, const Operand& records) {
+  if (!f.config.plan.traced()) return;
+  as_transposer(f, [&](const Reg& at) {
+    Reg clock = f.k.b32("end_clock"), count = f.k.b32("records");
+    f.k.mov_b32(count, records);
+    end_header(f.k, at, clock);
+    f.k.st_global_u32(address(at, 28), count);
   });
 }
 

@@ -35,13 +35,13 @@ reference::Problem shape(const KernelConfig& c, int seqlen, int heads) {
 
 // Runs on an emulator of two multiprocessors: each CTA walks several tiles.
 Status marks_of(const KernelConfig& c, int seqlen, int heads, std::uint32_t capacity,
-                std::uint64_t seed, Trace* out) {
+                std::uint64_t seed, Trace* out, Marks marks = Marks::all) {
   EmulatorOptions options;
   options.seed = seed, options.adversary_level = seed ? 2 : 0, options.multiprocessors = 2;
   std::unique_ptr<Device> device;
   if (Status s = open_emulator(options, &device); !s.ok()) return s;
   TraceCost unused;
-  return run_trace(*device, c, shape(c, seqlen, heads), capacity, out, &unused);
+  return run_trace(*device, c, marks, shape(c, seqlen, heads), capacity, out, &unused);
 }
 
 std::string events_at(const std::vector<TraceSpan>& spans, std::uint32_t position) {
@@ -59,23 +59,24 @@ const char* const kOverlapTrip =
 TEST_SUITE("tools/trace") {
   TEST_CASE("kernels with marks at head_dim 128 spill nothing") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas");
-    for (KernelConfig c : catalog()) {
-      if (c.problem.head_dim != 128 || c.problem.dtype != DataType::bf16) continue;
-      c.plan.trace = true;
-      CAPTURE(c.name());
-      test::Assembled a = test::assemble(emit(c).text);
-      REQUIRE_MESSAGE(a.ok, a.log);
-      CHECK(a.spill_bytes == 0);
-      CHECK(a.stack_bytes == 0);
-      CHECK(a.log.find("C75") == std::string::npos);
-    }
+    for (KernelConfig c : catalog())
+      for (Marks marks : {Marks::few, Marks::all}) {
+        if (c.problem.head_dim != 128 || c.problem.dtype != DataType::bf16) continue;
+        c.plan.trace = marks;
+        CAPTURE(c.name());
+        test::Assembled a = test::assemble(emit(c).text);
+        REQUIRE_MESSAGE(a.ok, a.log);
+        CHECK(a.spill_bytes == 0);
+        CHECK(a.stack_bytes == 0);
+        CHECK(a.log.find("C75") == std::string::npos);
+      }
   }
 
   TEST_CASE(
       "marks off: no parameter, no clock; on: two parameters at the end and a name that says so") {
     KernelConfig c = small("overlap", Mask::full, Softmax::lazy);
     CHECK(emit(c).text.find("%clock") == std::string::npos);
-    c.plan.trace = true;
+    c.plan.trace = Marks::all;
     EmittedKernel k = emit(c);
     CHECK(k.facts.entry == "attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_lazy8_trace");
     REQUIRE(k.facts.params.size() > 2);
@@ -84,7 +85,11 @@ TEST_SUITE("tools/trace") {
     KernelConfig back;
     std::string error;
     REQUIRE(KernelConfig::parse(c.name(), &back, &error));
-    CHECK(back.plan.trace);
+    CHECK(back.plan.trace == Marks::all);
+    c.plan.trace = Marks::few;
+    CHECK(c.name().ends_with("_tracefew"));
+    REQUIRE(KernelConfig::parse(c.name(), &back, &error));
+    CHECK(back.plan.trace == Marks::few);
   }
 
   TEST_CASE("a steady trip leaves the table's steps in order, under every order of the emulator") {
@@ -115,22 +120,81 @@ TEST_SUITE("tools/trace") {
           KernelConfig c = small(schedule, mask, softmax);
           c.plan.dynamic_tiles = mask == Mask::causal;
           CAPTURE(c.name());
-          Trace t;
-          Status s = marks_of(c, 200, 3, 4096, 7, &t);
-          REQUIRE_MESSAGE(s.ok(), s.message);
-          CHECK(t.lost == 0);
-          for (const CtaTrace& cta : t.ctas)
-            for (const auto& role : cta.roles) CHECK(role.back().event == TraceEvent::done);
+          for (Marks marks : {Marks::few, Marks::all}) {
+            Trace t;
+            Status s = marks_of(c, 200, 3, 4096, 7, &t, marks);
+            REQUIRE_MESSAGE(s.ok(), s.message);
+            CHECK(t.lost == 0);
+            for (const CtaTrace& cta : t.ctas)
+              for (const auto& role : cta.roles) CHECK(role.back().event == TraceEvent::done);
+          }
         }
+  }
+
+  TEST_CASE("few marks: four of a steady trip, in the order of the schedule, and products that end where the waits are") {
+    for (const char* schedule : {"overlap", "serial", "trailing"}) {
+      const KernelConfig c = small(schedule, Mask::full, Softmax::plain);
+      CAPTURE(schedule);
+      Trace few, all;
+      REQUIRE(marks_of(c, 320, 2, 2048, 3, &few, Marks::few).ok());
+      REQUIRE(marks_of(c, 320, 2, 2048, 3, &all, Marks::all).ok());
+      CHECK(few.lost == 0);
+      std::string wanted;
+      for (TraceEvent e : few_of(*c.plan.table())) wanted += std::string(wanted.empty() ? "" : " ") + to_string(e);
+      for (const CtaTrace& cta : few.ctas)
+        for (std::size_t r = 1; r < 3; ++r)
+          for (std::uint32_t trip = 1; trip < 5; ++trip) CHECK(events_at(cta.roles[r], trip) == wanted);
+      CHECK(summarise(few).trips == summarise(all).trips);
+      CHECK(few.ctas[0].in_flight.size() == all.ctas[0].in_flight.size());
+      // The softmax of `serial` runs under no product of its own, that of `overlap` under P V.
+      const double own = summarise(few).overlap_own;
+      CHECK((std::string(schedule) == "overlap" ? own > 0.3 : own < 0.1));
+    }
+  }
+
+  TEST_CASE("8 bit: the transposing warp has a lane, its blocks in order, and the model has it too") {
+    for (bool v_transposed : {false, true})
+      for (Marks marks : {Marks::few, Marks::all}) {
+        KernelConfig c = small("serial", Mask::full, Softmax::plain);
+        c.problem.dtype = DataType::e4m3, c.problem.v_transposed = v_transposed;
+        c.plan.tile_kv = 128, c.plan.o_own_buffer = true;
+        CAPTURE(c.name());
+        Trace t;
+        const Status s = marks_of(c, 600, 2, 2048, 5, &t, marks);
+        REQUIRE_MESSAGE(s.ok(), s.message);
+        CHECK(t.lost == 0);
+        const Trace model = model_trace(c, 8);
+        CHECK(summarise(model).trips > 3);
+        for (const Trace* one : std::initializer_list<const Trace*>{&t, &model})
+          for (const CtaTrace& cta : one->ctas) {
+            CHECK(cta.transposer.empty() == v_transposed);
+            std::uint32_t next = 0;
+            for (const TraceSpan& span : cta.transposer)
+              if (span.event == TraceEvent::transpose) CHECK(span.position == next++);
+            CHECK((v_transposed || next >= 5));
+          }
+        if (!v_transposed) CHECK(trace_svg(t, t, 3).find("transposing warp") != std::string::npos);
+        Trace back;
+        CHECK(read_trace_csv(trace_csv(t), c, &back) == "");
+        CHECK(trace_csv(back) == trace_csv(t));
+      }
+  }
+
+  TEST_CASE("8 bit in the model: half the bytes, and wgmma of twice the depth in the same clocks") {
+    KernelConfig c = small("serial", Mask::full, Softmax::plain);
+    c.plan.tile_kv = 128;
+    const int sixteen = product_clocks(c, false) + product_clocks(c, true);
+    c.problem.dtype = DataType::e4m3;
+    CHECK(2 * (product_clocks(c, false) + product_clocks(c, true)) == sixteen);
   }
 
   TEST_CASE("a buffer that is too small loses marks, counts them and is not left") {
     Trace t;
-    Status s = marks_of(small("overlap", Mask::full, Softmax::plain), 320, 2, 40, 0, &t);
+    Status s = marks_of(small("overlap", Mask::full, Softmax::plain), 320, 2, 13, 0, &t);
     REQUIRE_MESSAGE(s.ok(), s.message);  // run_trace checks the guard bytes
-    CHECK(t.lost > 40);
+    CHECK(t.lost > 13);
     for (const CtaTrace& c : t.ctas)
-      for (const auto& role : c.roles) CHECK(role.size() <= 40);
+      for (const auto& role : c.roles) CHECK(role.size() <= 39);
   }
 
   TEST_CASE("a symmetric kernel: thread 0's loads are marks of warpgroup 0, and each load is seen later") {
@@ -172,15 +236,16 @@ TEST_SUITE("tools/trace") {
   TEST_CASE("broken marks are refused with the role") {
     Trace t;
     t.config = small("overlap", Mask::full, Softmax::plain);
-    std::vector<std::uint8_t> zeros(trace_buffer_bytes(2, 16), 0);
+    std::vector<std::uint8_t> zeros(trace_buffer_bytes(3, 16), 0);
     CHECK(read_marks(zeros, 16, &t) == "no CTA left a mark");
     CHECK(read_marks({}, 16, &t) == "the buffer of marks is too short");
     std::vector<std::uint8_t> bad = zeros;
-    TraceHeader h{1, 1, 0, 2, 2, 1};
-    std::memcpy(bad.data(), &h, sizeof h);
-    TraceMark m{5, 0xEE};
-    std::memcpy(bad.data() + sizeof h, &m, sizeof m);
-    CHECK(read_marks(bad, 16, &t).find("CTA 0 producer: a mark with the unknown event 238") == 0);
+    TraceHeader h{1, 1, 0, 2, 2, 1, 0, {}};
+    std::uint8_t* header = bad.data() + 16 * sizeof(TraceTrip);
+    std::memcpy(header, &h, sizeof h);
+    TraceRecord r{30, {5, 0, 0}};
+    std::memcpy(header + sizeof h, &r, sizeof r);
+    CHECK(read_marks(bad, 16, &t).find("CTA 0 producer: a mark with the unknown event 30") == 0);
   }
 
   TEST_CASE("the model keeps the units' limits and shows what overlap is for") {

@@ -145,7 +145,7 @@ void draw(Side& a, Side& b, const DiffOptions& o) {
     shape.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
     s->timeline = {};
     TraceCost cost;
-    const Status status = run_trace(*device, s->config, shape, 4096, &s->timeline, &cost);
+    const Status status = run_trace(*device, s->config, Marks::all, shape, 4096, &s->timeline, &cost);
     if (!status.ok()) leave(exit_mismatch, s->config.name() + ": " + status.message);
     std::printf("%s measured: %.0f clocks a trip\n", s->config.name().c_str(),
                 summarise(s->timeline).cycles_per_trip);

@@ -50,6 +50,7 @@ std::vector<LadderRow> rows_of(const LadderOptions& o) {
     rows.push_back(r);
   };
   for (const LadderRung& r : ladder_rungs(shape_of(o))) add(r, shape_of(o));
+  for (const LadderRung& r : fp8_rungs(shape_of(o))) add(r, fp8_shape(shape_of(o)));
   if (o.ablation)
     for (const LadderRung& r : ablation_rungs()) add(r, ablation_shape());
   if (rows.empty()) leave(exit_usage, "--only: no such rung");
@@ -136,7 +137,7 @@ void draw_timelines(Device& device, const LadderOptions& o, const std::vector<La
     TraceCost cost;
     if (!device.info().is_emulator) {
       trace = {};
-      const Status s = run_trace(device, *r.rung.kernel, problem_of(r.shape), 4096, &trace, &cost);
+      const Status s = run_trace(device, *r.rung.kernel, Marks::all, problem_of(r.shape), 4096, &trace, &cost);
       if (!s.ok()) leave(exit_mismatch, r.rung.name + ": " + s.message);
     }
     write_trace_files(o.timelines + r.rung.key, trace, model, 4);

@@ -22,6 +22,14 @@ KernelConfig ours(const LadderShape& s) {
   return c;
 }
 
+// 8 bit without any of the techniques: V transposed in the kernel, since wgmma takes nothing else.
+KernelConfig eight_bit(const LadderShape& s, bool all) {
+  KernelConfig c = hopper(s, "serial", false, false);
+  c.plan.o_own_buffer = true;  // 16 bits a value: O does not fit on Q's slice
+  if (all) c.plan = standard_plan(c.problem);
+  return c;
+}
+
 LadderRung earlier(const char* key, const char* name, Rung rung, double published, const char* words) {
   LadderRung r{key, name, RungGroup::before_wgmma, rung, {}, published, published, words};
   return r;
@@ -46,7 +54,20 @@ std::vector<LadderRung> ladder_rungs(const LadderShape& s) {
       later("overlap", "+ overlap inside a warpgroup", RungGroup::hopper, hopper(s, "overlap", true, false), 640, 660,
             "640 to 660"),
       later("ours", "FlashPTX", RungGroup::ours, ours(s), 740, 740, "FlashAttention-3: 740"),
-      // A row in 8 bits goes here, as RungGroup::fp8: any KernelConfig that `run` can judge. Published: 1250 to 1300.
+  };
+}
+
+LadderShape fp8_shape(LadderShape s) {
+  s.dtype = DataType::e4m3;
+  return s;
+}
+
+std::vector<LadderRung> fp8_rungs(const LadderShape& shape) {
+  const LadderShape s = fp8_shape(shape);
+  const char* words = "FlashAttention-3: 1250 to 1300";
+  return {
+      later("fp8_plain", "FP8, specialised, nothing else", RungGroup::fp8, eight_bit(s, false), 0, 0, "-"),
+      later("fp8_ours", "FlashPTX in FP8", RungGroup::fp8, eight_bit(s, true), 1250, 1300, words),
   };
 }
 

@@ -35,6 +35,9 @@ struct LadderShape {
 
 std::vector<LadderRung> ladder_rungs(const LadderShape& shape);
 // Which of FlashAttention-3's three techniques gives what: the paper's table 2, at the paper's shape.
+// The same shape in e4m3, V transposed inside the kernel and its time counted.
+LadderShape fp8_shape(LadderShape shape);
+std::vector<LadderRung> fp8_rungs(const LadderShape& shape);
 LadderShape ablation_shape();
 std::vector<LadderRung> ablation_rungs();
 

@@ -102,6 +102,8 @@ struct BarChart {
   std::vector<Bar> bars;
   double ceiling = 0;  // a vertical line through all bars; 0: none
   std::string ceiling_name;
+  double second_ceiling = 0;
+  std::string second_ceiling_name;
   double width = 860;
 };
 std::string draw(const BarChart& chart);

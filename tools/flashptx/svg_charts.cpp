@@ -112,7 +112,7 @@ std::string draw(const BarChart& chart) {
   double label_width = 40, most = 0;
   for (const Bar& b : chart.bars) {
     if (!b.heading) label_width = std::max(label_width, text_width(b.label, 12.5));
-    most = std::max({most, b.value, b.reference, b.reference_to, chart.ceiling});
+    most = std::max({most, b.value, b.reference, b.reference_to, chart.ceiling, chart.second_ceiling});
   }
   const double left = 24 + label_width + 12, right = chart.width - 150;
   const std::vector<double> at = ticks(0, most > 0 ? most : 1, 5);
@@ -147,9 +147,11 @@ std::string draw(const BarChart& chart) {
     c.text(x(last) + 8, y + 16, text,
            {.size = 12.5});
   }
-  if (chart.ceiling > 0) {
-    c.line(x(chart.ceiling), top, x(chart.ceiling), bottom, "#4a5058", 1.2, "5 4");
-    c.text(x(chart.ceiling), top - 6, chart.ceiling_name, {.size = 12.5, .anchor = Anchor::middle});
+  for (const auto& [at, name] : {std::pair{chart.ceiling, chart.ceiling_name},
+                                 std::pair{chart.second_ceiling, chart.second_ceiling_name}}) {
+    if (at <= 0) continue;
+    c.line(x(at), top, x(at), bottom, "#4a5058", 1.2, "5 4");
+    c.text(x(at), top - 6, name, {.size = 12.5, .anchor = Anchor::middle});
   }
   c.text((left + right) / 2, bottom + 36, chart.unit, {.size = 13, .anchor = Anchor::middle});
   return c.str();

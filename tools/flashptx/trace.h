@@ -33,6 +33,7 @@ struct CtaTrace {
   int cta = 0, sm = 0;
   double origin_us = 0;                       // against the first CTA
   std::vector<std::vector<TraceSpan>> roles;  // producer, then the warpgroups
+  std::vector<TraceSpan> transposer;          // where V is transposed in the kernel
   std::vector<Flight> in_flight;
   std::vector<Flight> tensor;  // busy with one product after the other, in order of issue
   std::vector<Flight> loads;   // TMA loads: warpgroup is the stage, pv: V; from issue until a warpgroup has seen it
@@ -41,21 +42,26 @@ struct CtaTrace {
 struct Trace {
   KernelConfig config;
   bool modelled = false;
+  Marks marked = Marks::all;  // few: a span of a trip runs to the next of four marks
   std::string device;
   double clock_mhz = 0;
   std::vector<CtaTrace> ctas;
-  std::size_t marks = 0, lost = 0;  // slots beyond the capacity
+  std::size_t marks = 0, lost = 0;  // records and trips beyond the capacity
 };
 
 bool is_wait(TraceEvent e);
-// Tensor-core clocks of one product of a warpgroup: N/2 a m64nNk16.
+// Tensor-core clocks of one product of a warpgroup: N/2 a m64nNk16, in 8 bit a m64nNk32.
 int product_clocks(const KernelConfig& config, bool pv);
 
 // Buffer of gen/trace_events.h to a Trace; "" or what is wrong with the marks.
 std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t capacity,
                        Trace* trace);
 // Fills in_flight, tensor and loads from the roles' spans.
-void find_products(const KernelConfig& config, CtaTrace* cta);
+void find_products(const KernelConfig& config, Marks marked, CtaTrace* cta);
+// The marks of a steady trip with Marks::few, in the order of the schedule.
+std::vector<TraceEvent> few_of(const Schedule& schedule);
+// The trace as few marks would show it: for a comparison like with like.
+Trace seen_by_few(Trace trace);
 
 // `blocks` trips of one tile. Rates and latencies: trace_model.cpp.
 Trace model_trace(const KernelConfig& config, int blocks);

@@ -22,6 +22,7 @@ struct TraceOptions {
   std::int64_t batch = 0, heads = 0, seqlen = 0;
   std::int64_t capacity = 4096;
   int trips = 4;
+  std::string marks = "few";
   bool model = false;
   std::string output = "trace", table, from;
 };
@@ -49,43 +50,45 @@ std::unique_ptr<Device> device_of(const TraceOptions& o) {
 }
 
 // What was measured has marks: so has what it is compared with.
-Trace model_with_marks(KernelConfig config) {
-  config.plan.trace = true;
-  return model_trace(config, 12);
+Trace model_with_marks(KernelConfig config, Marks marks) {
+  config.plan.trace = marks;
+  const Trace all = model_trace(config, 12);
+  return marks == Marks::few ? seen_by_few(all) : all;
 }
 
 void run_trace_command(const TraceOptions& o) {
   KernelConfig config = config_from(o.config);
-  config.plan.trace = false;
+  config.plan.trace = Marks::off;
+  const Marks marks = o.marks == "few" ? Marks::few : Marks::all;
   Trace model = model_trace(config, 12);
   std::unique_ptr<Device> device = o.from.empty() ? device_of(o) : nullptr;
   Trace trace = model;
   if (!o.from.empty()) {
     const std::string bad = read_trace_csv(read_or_leave(o.from), config, &trace);
     if (!bad.empty()) leave(exit_usage, o.from + ": " + bad);
-    if (!trace.modelled) model = model_with_marks(config);
+    if (!trace.modelled) model = model_with_marks(config, trace.marked);
     if (!trace.modelled && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), summarise(model), {});
   } else if (device != nullptr) {
     const bool emulator = device->info().is_emulator;
     Trace measured;
     TraceCost cost;
     const Status s =
-        run_trace(*device, config, shape_of(o, config, emulator), static_cast<std::uint32_t>(o.capacity), &measured, &cost);
+        run_trace(*device, config, marks, shape_of(o, config, emulator), static_cast<std::uint32_t>(o.capacity), &measured, &cost);
     if (!s.ok())
       leave(s.code == StatusCode::invalid_argument || s.code == StatusCode::unsupported
                 ? exit_usage
                 : exit_mismatch,
             s.message);
     if (measured.lost)
-      std::cerr << "flashptx: " << measured.lost << " slots of marks did not fit; --capacity "
+      std::cerr << "flashptx: " << measured.lost << " records of marks did not fit; --capacity "
                 << o.capacity << "\n";
     if (emulator)
       std::cout << "marks          " << measured.marks << " on the emulator, in order, "
                 << measured.lost
                 << " lost; its clock counts instructions: the timeline is modelled\n";
     else {
-      model = model_with_marks(config);
-      std::printf("marks cost     %.1f %% of the kernel's time\n", cost.slow_down_percent());
+      model = model_with_marks(config, marks);
+      std::printf("marks cost     %.1f %% of the kernel's time (--marks %s)\n", cost.slow_down_percent(), to_string(marks));
       trace = std::move(measured);
     }
     if (!emulator && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), summarise(model), cost);
@@ -108,9 +111,13 @@ void add_trace(Command& app) {
   c->add_option("--batch", o.batch, "Default: 2; emulator 1");
   c->add_option("--heads", o.heads, "Default: 16; emulator 1");
   c->add_option("--seqlen", o.seqlen, "Default: 8192; emulator 8 key blocks");
-  c->add_option("--capacity", o.capacity, "Marks of one role of one CTA")
+  c->add_option("--capacity", o.capacity, "Records of marks, and trips, of one role of one CTA")
       ->capture_default_str()
       ->check(range(16, 1 << 20));
+  c->add_option("--marks", o.marks,
+                "few: of a trip only Q K^T, P V, max and exp; all: every step and wait, which costs more")
+      ->capture_default_str()
+      ->check(one_of({"few", "all"}));
   c->add_option("--trips", o.trips, "Trips in the picture")
       ->capture_default_str()
       ->check(range(1, 64));

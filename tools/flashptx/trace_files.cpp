@@ -38,7 +38,7 @@ void append_trace_row(const std::string& path, const Trace& measured, const Trac
   std::string text;
   const int last = static_cast<int>(TraceEvent::tile_wait);
   if (fresh) {
-    text = "kernel,device,without_marks_ms,with_marks_ms,slow_down_percent,clock_mhz,trips,measured_cycles,"
+    text = "kernel,marks,device,without_marks_ms,with_marks_ms,slow_down_percent,clock_mhz,trips,measured_cycles,"
            "modelled_cycles,model_error_percent,measured_tensor_busy,measured_overlap_own";
     for (int e = 1; e < last; ++e)
       for (const char* source : {"measured_", "modelled_"})
@@ -46,7 +46,7 @@ void append_trace_row(const std::string& path, const Trace& measured, const Trac
     text += "\n";
   }
   const double error = summary.cycles_per_trip > 0 ? 100 * (model.cycles_per_trip / summary.cycles_per_trip - 1) : 0;
-  text += measured.config.name() + "," + measured.device + "," + number("%.5f", cost.without_marks_ms) + "," +
+  text += measured.config.name() + "," + to_string(measured.marked) + "," + measured.device + "," + number("%.5f", cost.without_marks_ms) + "," +
           number("%.5f", cost.with_marks_ms) + "," + number("%.2f", cost.slow_down_percent()) + "," +
           number("%.0f", measured.clock_mhz) + "," + std::to_string(summary.trips) + "," +
           number("%.0f", summary.cycles_per_trip) + "," + number("%.0f", model.cycles_per_trip) + "," +

@@ -38,9 +38,11 @@ struct Picture {
   }
 
   void role(const CtaTrace& cta, std::size_t r) {
-    const std::string who = r ? "warpgroup " + std::to_string(r - 1) : "producer";
+    role(cta.roles[r], r ? "warpgroup " + std::to_string(r - 1) : "producer");
+  }
+  void role(const std::vector<TraceSpan>& spans, const std::string& who) {
     lane(who, y + 3, lane_row, true);
-    for (const TraceSpan& s : cta.roles[r]) {
+    for (const TraceSpan& s : spans) {
       const Look l = look(s.event);
       bar(s.start, s.stop, y + 3, lane_row, fill_of(l), l.name, l.text,
           who + " " + to_string(s.event) + " at " + std::to_string(s.position));
@@ -54,7 +56,7 @@ struct Picture {
       for (const Flight& f : cta.loads)
         if (f.pv == v) stages = std::max(stages, f.warpgroup + 1);
       if (stages == 0) continue;
-      lane(v ? "V by TMA, by stage" : "K by TMA, by stage", y, (lane_thinner + 2) * stages);
+      lane(!v ? "K by TMA, by stage" : cta.transposer.empty() ? "V by TMA, by stage" : "raw V by TMA, by stage", y, (lane_thinner + 2) * stages);
       for (const Flight& f : cta.loads)
         if (f.pv == v)
           bar(f.start, f.stop, y + 1 + (lane_thinner + 2) * f.warpgroup, lane_thinner, svg::colour(v), "", svg::ink,
@@ -129,6 +131,10 @@ Look look(TraceEvent e) {
       return {"wait S", -1, svg::ink};
     case TraceEvent::wait_pv:
       return {"wait PV", -1, svg::ink};
+    case TraceEvent::raw_full_wait:
+      return {"raw V", -1, svg::ink};
+    case TraceEvent::transpose:
+      return {"V to V^T", 1, "#ffffff"};
     case TraceEvent::k_empty_wait:
       return {"K stage busy", -1, svg::ink};
     case TraceEvent::v_empty_wait:
@@ -201,6 +207,7 @@ double lanes_height(const CtaTrace& cta) {
   double h = lane_row + 10 + 46 + (lane_thinner + 2) * load_stages(cta) + 5 * load_lanes(cta);
   for (std::size_t r = 0; r < cta.roles.size(); ++r)
     if (!cta.roles[r].empty()) h += lane_row + 12 + (r ? 2 * (lane_thin + 4) : 0);
+  if (!cta.transposer.empty()) h += lane_row + 6;
   if (cta.roles[0].empty()) h += 6;
   return h;
 }
@@ -211,6 +218,7 @@ double draw_lanes(svg::Canvas& c, const CtaTrace& cta, double from, double to, d
   for (double v : svg::ticks(0, to - from, 10)) c.line(p.x(from + v), y, p.x(from + v), bottom, svg::faint, 0.8);
   if (!cta.roles[0].empty()) p.role(cta, 0);
   p.loads(cta);
+  if (!cta.transposer.empty()) p.role(cta.transposer, "transposing warp");
   p.rule();
   for (std::size_t r = 1; r < cta.roles.size(); ++r) {
     p.role(cta, r);

@@ -31,6 +31,8 @@ constexpr double kToken = 35;              // a turn that is there
 constexpr double kWaitGroup = 33;          // a wait for products that are complete
 constexpr double kWgmmaLatency = 137;      // from the last m64nNk16's turn to readable registers
 constexpr int kQueued = 4;                 // wgmma instructions that stand issued before the tensor cores take them
+constexpr double kTransposeGap = 6;        // between two instructions of a transposing warp: its chains are latency
+constexpr int kTransposeSlots = 45;        // of one group of 16 columns and 128 keys: 4 x (ldmatrix, 4 prmt, 2, stmatrix), addresses
 constexpr int kIssueLoad = 30;          // of the producer, for one block
 constexpr int kLoadLatency = 700;       // TMA from L2
 constexpr int kLoadBytesPerClock = 48;  // of one SM with all of them loading
@@ -49,7 +51,7 @@ struct Unit {
   std::vector<Op> ops;
   std::size_t at = 0;
   int slots = 0, ex2 = 0, alu = 0;
-  double begun = 0, ready = -1, next_issue = 0;
+  double begun = 0, ready = -1, next_issue = 0, gap = kWarpGap;
   std::vector<TraceSpan> spans;
 };
 
@@ -80,10 +82,12 @@ TraceEvent event_of(Do what) {
 
 class Model {
  public:
-  Model(const KernelConfig& c, int blocks) : config_(c), blocks_(blocks), kernel_(emit(c)) {
+  Model(const KernelConfig& c, int blocks)
+      : config_(c), blocks_(blocks), wgs_(static_cast<std::size_t>(c.plan.warpgroups)), kernel_(emit(c)) {
     for (const StepCost& s : kernel_.trip) cost_[s.what] = s;
     const int wgs = c.plan.warpgroups;
-    units_.resize(static_cast<std::size_t>(wgs));
+    transposes_ = c.problem.eight_bit() && !c.problem.v_transposed;
+    units_.resize(wgs_ + (transposes_ ? 1 : 0));
     token_.assign(static_cast<std::size_t>(wgs), 0);
     token_[0] = 1;
     done_.resize(static_cast<std::size_t>(wgs));
@@ -93,7 +97,9 @@ class Model {
       for (int b = 0; b < std::min(blocks, c.plan.kv_stages); ++b) first_fetch(false, b);
       for (int b = 0; b < std::min(blocks, c.plan.kv_stages - v_lag()); ++b) first_fetch(true, b);
     }
-    for (Unit& u : units_) program(u);
+    raw_ready_ = k_ready_, freed_raw_ = freed_k_;
+    for (std::size_t w = 0; w < wgs_; ++w) program(units_[w]);
+    if (transposes_) program_transposer(units_.back());
   }
 
   Trace run() {
@@ -107,8 +113,9 @@ class Model {
     t.config = config_, t.modelled = true, t.device = "timing model", t.clock_mhz = kNominalMhz;
     CtaTrace c;
     c.roles.push_back(producer_);
-    for (Unit& u : units_) c.roles.push_back(u.spans), t.marks += u.spans.size();
-    find_products(config_, &c);
+    for (std::size_t w = 0; w < wgs_; ++w) c.roles.push_back(units_[w].spans), t.marks += units_[w].spans.size();
+    if (transposes_) c.transposer = units_.back().spans;
+    find_products(config_, Marks::all, &c);
     c.tensor = tensor_;
     t.ctas.push_back(std::move(c));
     return t;
@@ -172,6 +179,20 @@ class Model {
     begin(u);
   }
 
+  // One warp of three, each on a scheduler of its own: 16-column groups go round among them.
+  void program_transposer(Unit& u) {
+    const int groups = (config_.problem.head_dim_v / 16 + 2) / 3;
+    u.gap = kTransposeGap;
+    for (int b = 0; b < blocks_; ++b) {
+      const auto position = static_cast<std::uint32_t>(b);
+      u.ops.push_back({TraceEvent::raw_full_wait, position, b, 8});
+      u.ops.push_back({TraceEvent::v_empty_wait, position, b, 8});
+      u.ops.push_back({TraceEvent::transpose, position, b, groups * kTransposeSlots * config_.plan.tile_kv / 128 + 20});
+    }
+    u.ops.push_back({TraceEvent::done, static_cast<std::uint32_t>(blocks_), 0});
+    begin(u);
+  }
+
   void begin(Unit& u) {
     const Op& op = u.ops[u.at];
     u.slots = op.slots, u.ex2 = op.ex2, u.alu = op.alu, u.begun = now_, u.ready = -1;
@@ -187,20 +208,25 @@ class Model {
   // before.
   void load() {
     if (config_.plan.symmetric) return;
-    const int wgs = config_.plan.warpgroups, stages = config_.plan.kv_stages;
+    const int wgs = config_.plan.warpgroups;
     if (next_load_ >= 2 * blocks_ || now_ < producer_free_) return;
-    const bool is_v = next_load_ == 2 * blocks_ - 1 || (next_load_ > 0 && next_load_ % 2 == 0);
-    const int block = next_load_ == 0                 ? 0
+    // V to be transposed goes in front of its K.
+    const bool is_v = transposes_ ? next_load_ % 2 == 0
+                                  : next_load_ == 2 * blocks_ - 1 || (next_load_ > 0 && next_load_ % 2 == 0);
+    const int block = transposes_                     ? next_load_ / 2
+                      : next_load_ == 0               ? 0
                       : next_load_ == 2 * blocks_ - 1 ? blocks_ - 1
                       : is_v                          ? next_load_ / 2 - 1
                                                       : (next_load_ + 1) / 2;
-    const auto& freed = is_v ? freed_v_ : freed_k_;
+    const bool raw = is_v && transposes_;
+    const int stages = raw ? 2 / ((config_.problem.head_dim_v + 127) / 128) : is_v ? config_.plan.v_ring() : config_.plan.kv_stages;
+    const auto& freed = raw ? freed_raw_ : is_v ? freed_v_ : freed_k_;
     if (load_begun_ < 0) {
       load_begun_ = now_;
       producer_.push_back({is_v ? TraceEvent::v_empty_wait : TraceEvent::k_empty_wait,
                            static_cast<std::uint32_t>(block), now_, now_});
     }
-    if (block >= stages && freed[static_cast<std::size_t>(block - stages)] < wgs) return;
+    if (block >= stages && freed[static_cast<std::size_t>(block - stages)] < (raw ? 1 : wgs)) return;
     if (now_ < load_begun_ + kBarrierLatency) return;
     fetch(is_v, block);
     producer_.back().stop = now_;
@@ -214,8 +240,8 @@ class Model {
   // Issues one load.
   void fetch(bool is_v, int block) {
     const int dim = is_v ? config_.problem.head_dim_v : config_.problem.head_dim;
-    bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * 2.0 / kLoadBytesPerClock;
-    (is_v ? v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
+    bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * (config_.problem.eight_bit() ? 1.0 : 2.0) / kLoadBytesPerClock;
+    (is_v ? transposes_ ? raw_ready_ : v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
   }
 
   // Takes its place in the tensor cores' queue; the issuing warps go on when all but the last few instructions
@@ -248,10 +274,12 @@ class Model {
         return at_least(arrived(k_ready_), kTryWait);
       case TraceEvent::v_full_wait:
         return at_least(arrived(v_ready_), kTryWait);
+      case TraceEvent::raw_full_wait:
+        return at_least(arrived(raw_ready_), kTryWait);
       case TraceEvent::k_empty_wait:
       case TraceEvent::v_empty_wait: {
         const auto& freed = op.event == TraceEvent::v_empty_wait ? freed_v_ : freed_k_;
-        const int before = op.block - config_.plan.kv_stages;
+        const int before = op.block - (op.event == TraceEvent::v_empty_wait ? config_.plan.v_ring() : config_.plan.kv_stages);
         const bool free = before < 0 || freed[static_cast<std::size_t>(before)] >= config_.plan.warpgroups;
         return free ? now_ + kBarrierLatency : -1;
       }
@@ -289,11 +317,15 @@ class Model {
   }
 
   void finish(std::size_t w, const Op& op) {
+    if (op.event == TraceEvent::transpose) {
+      v_ready_[op.position] = now_;
+      freed_raw_[op.position] = 1;
+    }
     if (op.event == TraceEvent::token_wait) --token_[w];
     if (op.event == TraceEvent::k_load || op.event == TraceEvent::v_load)
       fetch(op.event == TraceEvent::v_load, op.block);
     if (op.pass_token) {
-      ++token_[(w + 1) % units_.size()];
+      ++token_[(w + 1) % wgs_];
       token_at_ = now_;
     }
     if (op.free_after & 1) ++freed_k_[op.position];  // free_k never lags
@@ -309,7 +341,7 @@ class Model {
       if (ex2) --u.ex2, mufu_free_ = now_ + (now_ < tensor_free_ ? kMufuBesideWgmma : kMufuClocks);
       else if (alu) --u.alu, alu_free_ = now_ + kAluClocks;
       else --u.slots;
-      u.next_issue = now_ + kWarpGap;
+      u.next_issue = now_ + u.gap;
       turn_ = (turn_ + i + 1) % units_.size();
       return;
     }
@@ -317,6 +349,8 @@ class Model {
 
   KernelConfig config_;
   int blocks_;
+  std::size_t wgs_;
+  bool transposes_ = false;
   EmittedKernel kernel_;
   std::map<Do, StepCost> cost_;
   std::vector<Unit> units_;
@@ -327,8 +361,8 @@ class Model {
   int next_load_ = 0;
   std::map<std::size_t, int> freed_v_by_;
   std::vector<std::map<std::pair<bool, int>, double>> done_;
-  std::vector<int> freed_k_, freed_v_;
-  std::vector<double> k_ready_, v_ready_;
+  std::vector<int> freed_k_, freed_v_, freed_raw_;
+  std::vector<double> k_ready_, v_ready_, raw_ready_;
   std::vector<Flight> tensor_;
   std::vector<TraceSpan> producer_;
 };

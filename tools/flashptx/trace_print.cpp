@@ -46,7 +46,7 @@ struct Trip {
   double start, stop;
   std::size_t from, to;  // spans
 };
-std::vector<Trip> steady_trips(const std::vector<TraceSpan>& spans) {
+std::vector<Trip> steady_trips(const std::vector<TraceSpan>& spans, Marks marked) {
   std::vector<Trip> all, out;
   std::vector<std::size_t> heads;
   for (std::size_t i = 0; i < spans.size(); ++i)
@@ -59,7 +59,7 @@ std::vector<Trip> steady_trips(const std::vector<TraceSpan>& spans) {
       steady &= e < TraceEvent::tile_wait || is_load(e);
       has_exp |= e == TraceEvent::exp_sum, has_rescale |= e == TraceEvent::rescale_o;
     }
-    if (steady && has_exp && has_rescale) all.push_back(t);
+    if (steady && has_exp && (has_rescale || marked == Marks::few)) all.push_back(t);
   }
   for (std::size_t i = 1; i + 1 < all.size(); ++i) out.push_back(all[i]);
   return out;
@@ -105,7 +105,7 @@ TraceSummary summarise(const Trace& trace) {
   std::vector<float> cycles;
   double softmax = 0, own = 0, any = 0;
   for (std::size_t r = 1; r < c.roles.size(); ++r)
-    for (const Trip& t : steady_trips(c.roles[r])) {
+    for (const Trip& t : steady_trips(c.roles[r], trace.marked)) {
       cycles.push_back(static_cast<float>(t.stop - t.start));
       for (std::size_t i = t.from; i < t.to; ++i) {
         const TraceSpan& span = c.roles[r][i];
@@ -153,31 +153,38 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
        "%7.1f %% own wgmma in flight");
   line("", 100 * s.overlap_any, planned ? 100 * planned->overlap_any : 0,
        "%7.1f %% any wgmma running");
-  line("waiting", 100 * s.waiting / s.cycles_per_trip,
-       planned ? 100 * planned->waiting / planned->cycles_per_trip : 0,
-       "%7.1f %% of a warpgroup's time:");
-  for (int pass = 0; pass < 2; ++pass) {
+  const bool few = trace.marked == Marks::few;
+  if (!few)
+    line("waiting", 100 * s.waiting / s.cycles_per_trip,
+         planned ? 100 * planned->waiting / planned->cycles_per_trip : 0,
+         "%7.1f %% of a warpgroup's time:");
+  for (int pass = few ? 1 : 0; pass < 2; ++pass) {
     if (pass) out += "working on:\n";
     for (int e = 1; e < static_cast<int>(TraceEvent::done); ++e)
       if (is_wait(static_cast<TraceEvent>(e)) == (pass == 0) && s.event_cycles[e] > 0)
         line((std::string("  ") + to_string(static_cast<TraceEvent>(e))).c_str(), s.event_cycles[e],
              planned ? planned->event_cycles[e] : 0, "%7.0f cycles", cause_of(static_cast<TraceEvent>(e)));
   }
+  if (trace.marked == Marks::few)
+    out += "few marks: a step's clocks run to the next of qk, pv, mask_max and exp_sum, waits and packing included; "
+           "--marks all parts them\n";
   return out + "critical unit  " + s.critical + "\n";
 }
 
 std::string trace_csv(const Trace& trace) {
   std::string out = "source,cta,sm,role,event,position,start_clocks,stop_clocks,device\n";
-  for (const CtaTrace& c : trace.ctas)
+  const char* source = trace.modelled ? "model" : trace.marked == Marks::few ? "few_marks" : "marks";
+  auto line = [&](const CtaTrace& c, const std::string& role, const TraceSpan& s) {
+    char text[200];
+    std::snprintf(text, sizeof text, "%s,%d,%d,%s,%s,%u,%.0f,%.0f,%s\n", source, c.cta, c.sm, role.c_str(),
+                  to_string(s.event), s.position, s.start, s.stop, trace.device.c_str());
+    return std::string(text);
+  };
+  for (const CtaTrace& c : trace.ctas) {
     for (std::size_t r = 0; r < c.roles.size(); ++r)
-      for (const TraceSpan& s : c.roles[r]) {
-        char text[200];
-        std::snprintf(text, sizeof text, "%s,%d,%d,%s%s,%s,%u,%.0f,%.0f,%s\n",
-                      trace.modelled ? "model" : "marks", c.cta, c.sm, r ? "warpgroup" : "producer",
-                      r ? std::to_string(r - 1).c_str() : "", to_string(s.event), s.position,
-                      s.start, s.stop, trace.device.c_str());
-        out += text;
-      }
+      for (const TraceSpan& s : c.roles[r]) out += line(c, r ? "warpgroup" + std::to_string(r - 1) : "producer", s);
+    for (const TraceSpan& s : c.transposer) out += line(c, "transposer", s);
+  }
   return out;
 }
 
@@ -251,6 +258,10 @@ struct ChromeWriter {
       for (const TraceSpan& s : c.roles[r])
         slice(tid, to_string(s.event), s.start, s.stop, s.position);
       if (r) products(tid + 1, warpgroup, false), products(tid + 2, warpgroup, true);
+    }
+    if (!c.transposer.empty()) {
+      track(890, "transposing warp");
+      for (const TraceSpan& s : c.transposer) slice(890, to_string(s.event), s.start, s.stop, s.position);
     }
     loads();
     track(1000, modelled ? "tensor cores" : "tensor cores (from issue order and rate)");

@@ -25,14 +25,15 @@ std::vector<std::string> fields_of(const std::string& line) {
 // "" or what is wrong with the line.
 std::string add_line(const std::vector<std::string>& f, Trace* t) {
   if (f.size() < 8) return "wanted 8 or 9 fields";
-  if (f[0] != "model" && f[0] != "marks") return "source is \"" + f[0] + "\", wanted model or marks";
+  if (f[0] != "model" && f[0] != "marks" && f[0] != "few_marks")
+    return "source is \"" + f[0] + "\", wanted model, marks or few_marks";
   const TraceEvent event = event_named(f[4]);
   if (event == TraceEvent::count) return "unknown event \"" + f[4] + "\"";
   std::size_t role = 0;
   if (f[3].rfind("warpgroup", 0) == 0) role = 1 + static_cast<std::size_t>(std::atoi(f[3].c_str() + 9));
   if (role > static_cast<std::size_t>(t->config.plan.warpgroups))
     return f[3] + ": the kernel has " + std::to_string(t->config.plan.warpgroups) + " warpgroups";
-  t->modelled = f[0] == "model";
+  t->modelled = f[0] == "model", t->marked = f[0] == "few_marks" ? Marks::few : Marks::all;
   t->device = f.size() > 8 ? f[8] : "a GPU";
   const int cta = std::atoi(f[1].c_str());
   if (t->ctas.empty() || t->ctas.back().cta != cta) {
@@ -40,7 +41,7 @@ std::string add_line(const std::vector<std::string>& f, Trace* t) {
     t->ctas.back().cta = cta, t->ctas.back().sm = std::atoi(f[2].c_str());
     t->ctas.back().roles.resize(static_cast<std::size_t>(1 + t->config.plan.warpgroups));
   }
-  t->ctas.back().roles[role].push_back({event, static_cast<std::uint32_t>(std::strtoul(f[5].c_str(), nullptr, 10)),
+  (f[3] == "transposer" ? t->ctas.back().transposer : t->ctas.back().roles[role]).push_back({event, static_cast<std::uint32_t>(std::strtoul(f[5].c_str(), nullptr, 10)),
                                         std::strtod(f[6].c_str(), nullptr), std::strtod(f[7].c_str(), nullptr)});
   ++t->marks;
   return "";
@@ -61,7 +62,7 @@ std::string read_trace_csv(const std::string& text, const KernelConfig& config, 
   if (out->ctas.empty()) return "no marks";
   for (CtaTrace& c : out->ctas) {
     if (c.roles[1].empty()) return "no marks of warpgroup 0";
-    find_products(config, &c);
+    find_products(config, out->marked, &c);
   }
   return "";
 }

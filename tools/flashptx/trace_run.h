@@ -8,8 +8,8 @@
 
 namespace flashptx {
 
-// `capacity`: marks of one role. On a GPU also times the kernel with and without marks.
-Status run_trace(Device& device, const KernelConfig& config, const reference::Problem& shape,
+// `capacity`: records, and trips, of one role. On a GPU also times the kernel with and without marks.
+Status run_trace(Device& device, const KernelConfig& config, Marks marks, const reference::Problem& shape,
                  std::uint32_t capacity, Trace* out, TraceCost* cost);
 
 }  // namespace flashptx

@@ -56,7 +56,8 @@ std::string figures(const TraceSummary& s) {
 
 std::string source(const Trace& t) {
   return t.modelled ? "MODELLED from the schedule and per-unit rates, not measured"
-                    : "Measured on " + t.device + " by marks in the kernel, CTA 0 on SM " + std::to_string(t.ctas[0].sm);
+                    : "Measured on " + t.device + " by " + (t.marked == Marks::few ? "few marks (a bar runs to the next of them)" : "marks") +
+                          " in the kernel, CTA 0 on SM " + std::to_string(t.ctas[0].sm);
 }
 
 }  // namespace
