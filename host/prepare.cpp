@@ -343,7 +343,7 @@ Status Prepare::transpose_v(const TransposeProblem& p, std::uint64_t v, std::uin
   c.sink = Sink::transpose, c.head_dim = static_cast<int>(p.head_dim);
   Entry* e = nullptr;
   if (Status s = entry_for(c, &e); !s.ok()) return s;
-  return launch(*e, a, blocks(p.seqlen, e->rows) * p.heads, p.batch, stream);
+  return launch(*e, a, blocks(p.seqlen, e->rows) * blocks(p.heads, gen::transpose_heads(c)), p.batch, stream);
 }
 
 Status Prepare::load(const PrepareProblem& p) {

@@ -131,7 +131,8 @@ LaunchFacts transpose_facts(const PrepareConfig& c) {
   add_transposed(f, "");
   add(f, "seqlen", ParamKind::u32, "keys");
   add(f, "heads", ParamKind::u32, "heads of V");
-  f.grid = "ceil(seqlen / 128) * heads, batch";
+  const int each = transpose_heads(c);
+  f.grid = "ceil(seqlen / 128) * " + (each == 1 ? "heads" : "ceil(heads / " + std::to_string(each) + ")") + ", batch";
   f.block_threads = transpose_threads(c);
   return f;
 }

@@ -14,6 +14,7 @@ void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch
 void tensor_base(Kernel& k, const Reg& to, const std::string& name, const Reg& batch, const Reg& head);
 
 void emit_transpose(Kernel& k, const PrepareConfig& config);
+int transpose_heads(const PrepareConfig& config);  // that a CTA does
 int transpose_threads(const PrepareConfig& config);
 
 // All the others: rows in, one or several steps, a sink.

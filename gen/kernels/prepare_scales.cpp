@@ -49,11 +49,18 @@ void Scales::take(const std::vector<Reg>& values) {
 
 void Scales::take_values() {
   Kernel& k = r_.k;
-  k.mov_f32(part_, f32_imm(0));
-  for (const Reg& v : r_.value.all()) {
-    k.abs_f32(magnitude_, v);
-    k.max_f32(part_, part_, magnitude_);
+  const Vec parts = k.f32("part_largest", 4);  // four chains: one would wait for itself
+  for (int i = 0; i < r_.value.size(); ++i) {
+    const Reg part = parts[i % 4];
+    if (i < 4) {
+      k.abs_f32(part, r_.value[i]);
+      continue;
+    }
+    k.abs_f32(magnitude_, r_.value[i]);
+    k.max_f32(part, part, magnitude_);
   }
+  k.mov_f32(part_, f32_imm(0)).note("NaN goes at the next maximum");
+  for (const Reg& part : parts.all()) k.max_f32(part_, part_, part);
   k.setp("eq", "f32", infinite_, part_, f32_imm(infinity));
   k.if_rare(infinite_, [&] {
     k.mov_f32(part_, f32_imm(0));

@@ -4,7 +4,8 @@
 // wgmma takes 8-bit operands K-major only (PTX ISA 9.7.15.5.1), so P V needs V^T; its keys are permuted so
 // that P needs no shuffle (gen/tile/key_order.h). A CTA does 128 keys x head_dim: a thread loads the 4 keys of
 // one output word x 16 columns (four 16-byte loads in flight; eight of 16-bit values, 8 columns in either half of the
-// row), transposes 4 x 4 bytes in registers, and shared memory serves only to turn words into rows of 128 bytes.
+// row), transposes 4 x 4 bytes in registers, and shared memory serves only to turn words into rows of 128 bytes. Of
+// heads of 64 columns and less a CTA does several: whole lines of V, and fewer CTAs to start.
 // Next: prepare_scales.cpp.
 #include <algorithm>
 
@@ -29,6 +30,14 @@ int lane_chunks(int head_dim) {
 // Columns of a 16-byte load; a thread loads 16 columns of each key.
 int piece_columns(const PrepareConfig& c) { return c.sink == Sink::transpose ? 16 : 8; }
 
+// Threads of one head.
+int head_threads(const PrepareConfig& c) { return words * c.head_dim / chunk; }
+
+void divide(Kernel& k, const Reg& to, const Reg& from, int by) {
+  if ((by & (by - 1)) == 0) k.shr_u32(to, from, log2_of(by));
+  else k.div_u32(to, from, by).note("ptxas takes a division by a power of two for any other");
+}
+
 // The 16-byte pieces of the tile's row `row` stand in the order piece ^ key(row): a warp's 32 stores of one word
 // then hit 32 banks. Its lanes differ in lane_chunks chunks of columns and 32 / lane_chunks words.
 void swizzle_key(Kernel& k, const Reg& key, const Reg& column_chunk, int head_dim) {
@@ -51,7 +60,28 @@ void transpose_bytes(Kernel& k, const std::vector<Reg>& keys, const std::vector<
 
 struct Place {
   Reg column_chunk, word;
+  Reg exists;  // of several heads: this thread's
 };
+
+// The head of this thread among those of the CTA; `thread` becomes the one within it.
+void heads_of_cta(Rows& p, const Reg& exists) {
+  Kernel& k = p.k;
+  const int each = transpose_heads(p.c);
+  k.scope([&] {
+    const Reg groups = k.b32("head_groups"), in_group = k.b32("head_in_group");
+    k.ld_param_u32(p.heads, "heads");
+    k.add_u32(groups, p.heads, each - 1);
+    k.shr_u32(groups, groups, log2_of(each));
+    k.mov_b32(p.batch, special("ctaid.y"));
+    k.mov_b32(p.head, special("ctaid.x"));
+    k.div_u32(p.tile, p.head, groups);
+    k.rem_u32(p.head, p.head, groups);
+    k.shr_u32(in_group, p.thread, log2_of(head_threads(p.c)));
+    k.mad_lo_u32(p.head, p.head, each, in_group);
+    k.setp("lt", "u32", exists, p.head, p.heads);
+    k.and_b32(p.thread, p.thread, head_threads(p.c) - 1);
+  });
+}
 
 // Fills in r.thread, tile, head, batch, heads and seqlen.
 Place coordinates(Rows& p) {
@@ -60,20 +90,25 @@ Place coordinates(Rows& p) {
   k.section("coordinates");
   p.thread = k.b32("thread"), p.tile = k.b32("tile"), p.head = k.b32("head"), p.batch = k.b32("batch");
   p.heads = k.b32("heads"), p.seqlen = k.b32("seqlen");
-  const Place at{k.b32("column_chunk"), k.b32("word")};
-  tile_and_head(k, p.tile, p.head, p.batch, p.heads);
-  k.ld_param_u32(p.seqlen, "seqlen");
+  Place at{k.b32("column_chunk"), k.b32("word"), {}};
   k.mov_b32(p.thread, special("tid.x"));
+  if (transpose_heads(p.c) == 1) {
+    tile_and_head(k, p.tile, p.head, p.batch, p.heads);
+  } else {
+    at.exists = k.pred("head_exists");
+    heads_of_cta(p, at.exists);
+  }
+  k.ld_param_u32(p.seqlen, "seqlen");
   const int n = lane_chunks(head_dim), outer = head_dim / chunk / n;
   const Reg lane = k.b32("lane"), warp = k.b32("warp"), rest = k.b32("rest");
   k.and_b32(lane, p.thread, 31);
   k.shr_u32(warp, p.thread, 5);
   k.and_b32(at.column_chunk, lane, n - 1).note("neighbours read neighbouring columns of a key");
-  k.div_u32(at.word, lane, n);
+  divide(k, at.word, lane, n);
   if (outer > 1) {
-    k.div_u32(rest, warp, n).note("warps that share a group of chunks: 32 words / (32 / chunks) each");
+    divide(k, rest, warp, n);
+    k.and_b32(warp, warp, n - 1).note("warps that share a group of chunks: 32 words / (32 / chunks) each");
     k.mad_lo_u32(at.column_chunk, rest, n, at.column_chunk);
-    k.rem_u32(warp, warp, n);
   }
   k.mad_lo_u32(at.word, warp, 32 / n, at.word);
   return at;
@@ -111,6 +146,7 @@ void load_keys(Rows& r, const Place& at, const Vec& raw) {
     }
     before = further;
     k.setp("gt", "s32", inside, left, further);
+    if (transpose_heads(r.c) > 1) k.and_pred(inside, inside, at.exists);
     for (int piece = 0; piece < pieces; ++piece) {
       const std::vector<Reg> words = raw.slice(4 * (pieces * i + piece), 4);
       for (const Reg& w : words) k.mov_b32(w, 0);
@@ -138,14 +174,19 @@ void quantize_keys(Rows& r, Scales& scales, const Vec& bytes) {
 
 }  // namespace
 
-int transpose_threads(const PrepareConfig& c) { return words * c.head_dim / chunk; }
+int transpose_heads(const PrepareConfig& c) {
+  const int threads = head_threads(c);
+  return c.sink == Sink::transpose && threads < 256 && 256 % threads == 0 ? 256 / threads : 1;
+}
+
+int transpose_threads(const PrepareConfig& c) { return head_threads(c) * transpose_heads(c); }
 
 // grid (tiles of 128 keys * heads, batch)
 void emit_transpose(Kernel& k, const PrepareConfig& c) {
-  const int d = c.head_dim, threads = transpose_threads(c), columns = piece_columns(c);
-  k.static_shared("tile_words", d * tile_keys, 16);
+  const int d = c.head_dim, threads = head_threads(c), columns = piece_columns(c), heads = transpose_heads(c);
+  k.static_shared("tile_words", heads * d * tile_keys, 16);
   // Loads in flight are what this kernel lives on: as many threads as their registers allow.
-  k.min_ctas_per_sm(std::clamp((c.transposed ? 1024 : 2048) / threads, 1, 32));
+  k.min_ctas_per_sm(std::clamp((c.transposed ? 1024 : 2048) / transpose_threads(c), 1, 32));
   Rows p(k, c);
   const Place at = coordinates(p);
   const Vec raw = k.b32("key_bytes", 16), turned = k.b32("column_word", 4), t = k.b32("pairs", 4);
@@ -162,6 +203,10 @@ void emit_transpose(Kernel& k, const PrepareConfig& c) {
   k.section("4 x 4 bytes transposed; words to shared memory, columns as rows");
   const Reg to = k.b32("store_addr"), piece = k.b32("piece"), key = k.b32("swizzle"), base = k.b32("tile_base");
   k.mov_b32(base, symbol("tile_words"));
+  if (heads > 1) {
+    k.and_b32(piece, p.head, heads - 1);
+    k.mad_lo_u32(base, piece, d * tile_keys, base);
+  }
   swizzle_key(k, key, at.column_chunk, d);
   k.shr_u32(piece, at.word, 2);
   k.xor_b32(piece, piece, key);
@@ -199,13 +244,14 @@ void emit_transpose(Kernel& k, const PrepareConfig& c) {
   for (int i = 0; i < 4; ++i) {
     if (i) k.add_u32(row, row, threads / 8);
     if (i) k.add_u64(out, out, pitch);
-    k.div_u32(index, row, columns);
+    divide(k, index, row, columns);
     swizzle_key(k, key, index, d);
     k.xor_b32(key, key, piece);
     k.mad_lo_u32(from, row, tile_keys, base);
     k.mad_lo_u32(from, key, 16, from);
     k.ld_shared_v4_b32(line.all(), address(from));
-    k.st_global_v4_b32(address(out), line.all());
+    Instr& store = k.st_global_v4_b32(address(out), line.all());
+    if (heads > 1) store.when(at.exists);
   }
 }
 
