@@ -4,7 +4,6 @@
 // picks. The line of the text that hands a tile to be redone to the consumers is counted: so many redos took
 // place. Results are judged as everywhere. Next: gen/tile/tile_load.cpp (redo_failed), gen/tile/softmax.cpp (emit_guard).
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -56,22 +55,10 @@ Case jumping(const KernelConfig& config, std::int64_t heads, double jump, const 
   p.head_dim = p.head_dim_v = config.problem.head_dim;
   p.seqlen_q = config.tile_q() + 60;
   p.seqlen_k = 5 * config.plan.tile_kv + 20;
-  p.scale = std::log(2.0f);  // scores are log2 units
-  test::Scores s;
-  s.noise = 0;
   const int rows = config.tile_q();
-  s.q0 = [=](std::int64_t head, std::int64_t row) {
-    const bool jumps = failing.count(static_cast<int>(head * tiles_a_head + row / rows)) != 0;
-    return jumps && !(upper_only && row % 16 >= 8) ? 2.0 : 0.0;
-  };
-  // e4m3 holds multiples of 1/2 up to 8, of 8 up to 128.
-  const double whole = reference::round_to(p.dtype, jump / 2);
-  s.k0 = [=](std::int64_t, std::int64_t key) { return key == 7 ? whole : 0.0; };
-  // What is left of the jump, and scores within a few units that differ from key to key.
-  s.q1 = [](std::int64_t, std::int64_t) { return 1.0; };
-  s.k1 = [=](std::int64_t, std::int64_t key) {
-    return key == 7 ? reference::round_to(p.dtype, jump - 2 * whole) : -static_cast<double>(key % 5) / 4;
-  };
+  const test::Scores s = test::jumping_scores(&p, jump, [=](std::int64_t head, std::int64_t row) {
+    return failing.count(static_cast<int>(head * tiles_a_head + row / rows)) && !(upper_only && row % 16 >= 8);
+  });
   return test::scored_case(p, s);
 }
 

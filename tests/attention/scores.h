@@ -4,6 +4,7 @@
 // product plus what the other columns add: noise, or nothing. Next: adversarial_test.cpp, redo_test.cpp.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -20,7 +21,7 @@ struct Scores {
 };
 
 // V is N(0, 1).
-inline Case scored_case(reference::Problem shape, const Scores& s, std::uint64_t seed = 1) {
+inline reference::Tensors scored_tensors(const reference::Problem& shape, const Scores& s, std::uint64_t seed = 1) {
   using namespace reference;
   Tensors t = make_tensors(shape, Layout::bshd, Inputs::random, seed);
   const Problem& p = t.problem;
@@ -39,7 +40,29 @@ inline Case scored_case(reference::Problem shape, const Scores& s, std::uint64_t
   };
   fill(t.q, true, p.heads_q, p.seqlen_q, p.q_strides);
   fill(t.k, false, p.heads_kv, p.seqlen_k, p.k_strides);
-  return make_case(std::move(t), Layout::bshd, true, 0);
+  return t;
+}
+inline Case scored_case(const reference::Problem& shape, const Scores& s, std::uint64_t seed = 1) {
+  return make_case(scored_tensors(shape, s, seed), reference::Layout::bshd, true, 0);
+}
+
+// Scores within one unit (log2) of another, but in the rows that `meets` picks the score of key 7, in the block done
+// last, exceeds all others by `jump`. Sets the problem's scale.
+inline Scores jumping_scores(reference::Problem* p, double jump,
+                             std::function<bool(std::int64_t, std::int64_t)> meets) {
+  p->scale = std::log(2.0f);
+  Scores s;
+  s.noise = 0;
+  s.q0 = [meets](std::int64_t head, std::int64_t row) { return meets(head, row) ? 2.0 : 0.0; };
+  const DataType type = p->dtype;
+  const double whole = reference::round_to(type, jump / 2);
+  s.k0 = [whole](std::int64_t, std::int64_t key) { return key == 7 ? whole : 0.0; };
+  s.q1 = [](std::int64_t, std::int64_t) { return 1.0; };
+  // What rounding left of the jump.
+  s.k1 = [=](std::int64_t, std::int64_t key) {
+    return key == 7 ? reference::round_to(type, jump - 2 * whole) : -static_cast<double>(key % 5) / 4;
+  };
+  return s;
 }
 
 }  // namespace flashptx::test

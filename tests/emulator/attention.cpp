@@ -12,9 +12,13 @@ AttentionCase make_attention(const KernelConfig& c, int seqlen_q, int seqlen_k,
   p.head_dim = c.problem.head_dim, p.head_dim_v = c.problem.head_dim_v;
   p.scale = 1.0f / std::sqrt(static_cast<float>(p.head_dim));
   p.threads = 1;
+  return make_attention(c, reference::make_tensors(p, reference::Layout::bshd, inputs, 1));
+}
+
+AttentionCase make_attention(const KernelConfig& c, reference::Tensors tensors) {
   AttentionCase out;
   out.config = c;
-  out.tensors = reference::make_tensors(p, reference::Layout::bshd, inputs, 1);
+  out.tensors = std::move(tensors);
   out.want = reference::attention_float64(out.tensors.problem);
   return out;
 }
@@ -38,6 +42,8 @@ AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& op
   f.dtype = p.dtype, f.mask = p.mask, f.batch = 1, f.heads_q = f.heads_kv = p.heads_q;
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k, f.head_dim = p.head_dim,
   f.head_dim_v = p.head_dim_v, f.softmax_scale = p.scale;
+  f.allow_workspace = true;
+  f.q_scale = f.k_scale = f.v_scale = {p.heads_q, 1};
   f.q = {p.q_strides.batch, p.q_strides.seqlen, p.q_strides.head};
   f.k = {p.k_strides.batch, p.k_strides.seqlen, p.k_strides.head};
   f.v = {p.v_strides.batch, p.v_strides.seqlen, p.v_strides.head};
@@ -48,6 +54,8 @@ AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& op
   ForwardChoice choice;
   choice.kernel = c.config.name(), choice.ptx = ptx;
   out.status = attention.plan_forward(f, choice, &plan);
+  if (out.status.ok() && plan->workspace_bytes() != 0)
+    out.status = device->allocate(plan->workspace_bytes(), &at.workspace);
   if (out.status.ok()) out.status = plan->run(at, nullptr);
   out.line_counts = emulator_line_counts(*device);
   if (!out.status.ok()) return out;
@@ -59,7 +67,7 @@ AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& op
     if (!std::isnan(worst) && !(e <= worst)) worst = e;  // a NaN stays
   };
   for (std::size_t i = 0; i < elements; ++i)
-    worse(out.o_error, std::fabs((p.dtype == DataType::f16 ? f16_to_f32(o[i])
+    worse(out.o_error, std::fabs((p.output() == DataType::f16 ? f16_to_f32(o[i])
                                                            : bf16_to_f32(o[i])) -
                                  c.want.o[i]));
   for (std::size_t i = 0; i < rows; ++i)

@@ -30,6 +30,9 @@ struct AttentionCase {
 AttentionCase make_attention(const KernelConfig& config, int seqlen_q, int seqlen_k,
                              reference::Inputs inputs = reference::Inputs::random, int heads = 2);
 
+// The same of tensors that exist; their problem has one batch and as many heads of K as of Q.
+AttentionCase make_attention(const KernelConfig& config, reference::Tensors tensors);
+
 // `ptx` in place of the generated text unless empty.
 AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& options,
                                const std::string& ptx = "");
