@@ -180,7 +180,11 @@ struct AsyncOp {
   std::uint32_t valid_bytes = 0;
   std::uint64_t phase_at_issue = 0;
   std::uint64_t order = 0;
-  bool read_done = false;
+  bool parted = false;     // land_part has had its say
+  bool read_done = false;  // out of shared memory: `source` was read, the writes are to come
+  std::vector<std::uint8_t> source = {};
+  std::uint32_t source_origin = 0;
+  std::uint32_t landed_bytes = 0;  // into shared memory: there and signalled
 };
 
 struct GridInfo {
@@ -258,6 +262,7 @@ class Machine {
 
   // asynchronous work
   void issue(AsyncOp op);
+  bool land_part(AsyncOp& op);
   void land(AsyncOp& op);
   bool land_one(bool random_choice);
   void execute_wgmma(Cta& cta, int warpgroup, std::uint32_t through);

@@ -2,7 +2,8 @@
 //
 // Level 0 lands a copy as it is issued. Else the copy waits in a list, its destination poisoned,
 // until nothing else can run (level 1) or until chance picks it (level 2). Landing moves the bytes,
-// then signals. Next: tensor_map.h.
+// then signals. A copy out of shared memory reads first, which ends a wait_group.read, and writes when
+// it is picked again; at level 2 a copy in may bring and signal a part of its bytes first. Next: tensor_map.h.
 #include "host/emulator/machine.h"
 
 namespace flashptx::emulator {
@@ -12,6 +13,9 @@ using Kind = AsyncOp::Kind;
 
 bool into_shared(Kind k) {
   return k == Kind::tensor_load || k == Kind::bulk_load || k == Kind::dsmem_copy;
+}
+bool out_of_shared(Kind k) {
+  return k == Kind::tensor_store || k == Kind::tensor_reduce || k == Kind::bulk_store || k == Kind::bulk_reduce;
 }
 bool is_tensor(Kind k) {
   return k == Kind::tensor_load || k == Kind::tensor_store || k == Kind::tensor_reduce;
@@ -69,6 +73,31 @@ std::vector<std::uint32_t> chunks_of(const AsyncOp& op, const TiledMap* map, std
     for (std::uint32_t at = 0; at < op.bytes; at += 16) out.push_back(shared + at);
   }
   return out;
+}
+
+void check_copy(Machine& m, const AsyncOp& op, const CopyResult& r, bool write) {
+  if (!r.ok) m.pointer(*op.warp, *op.instr, op.lane, Space::global, r.bad_address, 1, write);
+}
+
+std::uint8_t* global_bytes(Machine& m, const AsyncOp& op, std::uint32_t bytes, bool write) {
+  std::uint8_t* p = m.grid.memory->at(op.global, bytes, write);
+  if (!p)
+    m.fault(*op.warp, *op.instr, op.lane,
+            std::string(write ? "writes " : "reads ") + std::to_string(bytes) +
+                " bytes at a global address outside every allocation; " + m.grid.memory->nearest(op.global));
+  return p;
+}
+
+// All bytes of a load into one of its destinations.
+void bring(Machine& m, const AsyncOp& op, const TiledMap& map, const Destination& d) {
+  std::uint8_t* to = d.cta->shared.data() + (d.shared - shared_origin);
+  if (op.kind == Kind::tensor_load)
+    check_copy(m, op, tma_load(map, op.coordinates, d.shared, d.cta->shared.data(), shared_origin, *m.grid.memory), false);
+  else if (op.kind == Kind::bulk_load)
+    std::memcpy(to, global_bytes(m, op, op.bytes, false), op.bytes);
+  else
+    std::memcpy(to, m.shared_pointer(*op.warp, *op.instr, op.lane, static_cast<std::uint32_t>(op.global), op.bytes, nullptr),
+                op.bytes);
 }
 
 }  // namespace
@@ -132,6 +161,45 @@ void Machine::issue(AsyncOp op) {
   pending.push_back(std::move(op));
 }
 
+// The first half of a landing; false if it is to happen as a whole.
+bool Machine::land_part(AsyncOp& op) {
+  if (op.parted) return false;
+  op.parted = true;
+  Warp& w = *op.warp;
+  if (out_of_shared(op.kind)) {
+    const std::vector<std::uint8_t>& shared = w.cta->shared;
+    const std::uint32_t at = op.shared % cluster_stride - shared_origin, from = at / 128 * 128;
+    const std::size_t to = std::min<std::size_t>(shared.size(), (at + op.bytes + 127) / 128 * 128);
+    op.source.assign(shared.begin() + from, shared.begin() + static_cast<std::ptrdiff_t>(to));
+    op.source_origin = shared_origin + from;
+    op.read_done = true;
+    ++progress;
+    wake_warp(w, Wait::bulk);
+    return true;
+  }
+  const bool tensor = op.kind == Kind::tensor_load;
+  if (level < 2 || !(tensor || op.kind == Kind::bulk_load) || op.bytes < 32 || random.below(2) == 0) return false;
+  TiledMap map;
+  if (tensor) map = map_of(*this, op);
+  const std::uint32_t count = 1 + random.below(op.bytes / 16 - 1);
+  for (const Destination& d : destinations(*this, op)) {
+    std::uint8_t* shared = d.cta->shared.data();
+    const std::vector<std::uint32_t> chunks = chunks_of(op, tensor ? &map : nullptr, d.shared);
+    std::vector<std::uint8_t> later;  // what the chunks that come later hold now
+    for (std::size_t i = count; i < chunks.size(); ++i)
+      later.insert(later.end(), shared + (chunks[i] - shared_origin), shared + (chunks[i] - shared_origin) + 16);
+    bring(*this, op, map, d);
+    for (std::size_t i = count; i < chunks.size(); ++i)
+      std::memcpy(shared + (chunks[i] - shared_origin), &later[16 * (i - count)], 16);
+    Mbarrier& b = mbarrier_at(w, *op.instr, op.lane, *d.cta, d.barrier);
+    mbarrier_expect(w, *op.instr, op.lane, *d.cta, b, -16 * static_cast<std::int64_t>(count));
+    mbarrier_check(*d.cta, b, &w, op.instr);
+  }
+  op.landed_bytes = 16 * count;
+  ++progress;
+  return true;
+}
+
 void Machine::land(AsyncOp& op) {
   Warp& w = *op.warp;
   const Instr& in = *op.instr;
@@ -143,33 +211,22 @@ void Machine::land(AsyncOp& op) {
   }
   TiledMap map;
   if (is_tensor(op.kind)) map = map_of(*this, op);
-  auto check = [&](const CopyResult& r, bool write) {
-    if (!r.ok) pointer(w, in, op.lane, Space::global, r.bad_address, 1, write);
-  };
+  const std::uint32_t shared = op.shared % cluster_stride;
   std::uint8_t* source = nullptr;
   if (!into_shared(op.kind)) source = shared_pointer(w, in, op.lane, op.shared, op.bytes, nullptr);
-  auto global = [&](std::uint32_t bytes, bool write) {
-    std::uint8_t* p = grid.memory->at(op.global, bytes, write);
-    if (!p)
-      fault(w, in, op.lane,
-            std::string(write ? "writes " : "reads ") + std::to_string(bytes) +
-                " bytes at a global address outside every allocation; " +
-                grid.memory->nearest(op.global));
-    return p;
-  };
+  const std::uint8_t* all = w.cta->shared.data();
+  std::uint32_t origin = shared_origin;
+  if (op.read_done) all = op.source.data(), origin = op.source_origin, source = op.source.data() + (shared - origin);
+  auto check = [&](const CopyResult& r, bool write) { check_copy(*this, op, r, write); };
+  auto global = [&](std::uint32_t bytes, bool write) { return global_bytes(*this, op, bytes, write); };
   switch (op.kind) {
     case Kind::tensor_store:
-      check(tma_store(map, op.coordinates, op.shared % cluster_stride, w.cta->shared.data(),
-                      shared_origin, *grid.memory),
-            true);
+      check(tma_store(map, op.coordinates, shared, all, origin, *grid.memory), true);
       break;
     case Kind::tensor_reduce: {
       if (!reduce_supported(static_cast<ReduceOp>(in.sub2), map.type))
         fault(w, in, op.lane, "this reduction does not exist for the tensor map's type");
-      check(
-          tma_reduce(static_cast<ReduceOp>(in.sub2), map, op.coordinates,
-                     op.shared % cluster_stride, w.cta->shared.data(), shared_origin, *grid.memory),
-          true);
+      check(tma_reduce(static_cast<ReduceOp>(in.sub2), map, op.coordinates, shared, all, origin, *grid.memory), true);
       break;
     }
     case Kind::bulk_store:
@@ -191,26 +248,14 @@ void Machine::land(AsyncOp& op) {
     return;
   }
   for (const Destination& d : destinations(*this, op)) {
-    std::uint8_t* to = d.cta->shared.data() + (d.shared - shared_origin);
-    if (op.kind == Kind::tensor_load) {
-      check(tma_load(map, op.coordinates, d.shared, d.cta->shared.data(), shared_origin,
-                     *grid.memory),
-            false);
-    } else if (op.kind == Kind::bulk_load) {
-      std::memcpy(to, global(op.bytes, false), op.bytes);
-    } else {
-      std::memcpy(
-          to,
-          shared_pointer(w, in, op.lane, static_cast<std::uint32_t>(op.global), op.bytes, nullptr),
-          op.bytes);
-    }
+    bring(*this, op, map, d);
     Mbarrier& b = mbarrier_at(w, in, op.lane, *d.cta, d.barrier);
     Event e{EventKind::async_landed};
     e.warp = &w, e.cta = d.cta, e.instr = &in, e.lane = op.lane, e.barrier = d.barrier,
     e.value = b.phase, e.value2 = op.phase_at_issue;
     e.bytes = op.bytes;
     publish(e);
-    mbarrier_expect(w, in, op.lane, *d.cta, b, -static_cast<std::int64_t>(op.bytes));
+    mbarrier_expect(w, in, op.lane, *d.cta, b, -static_cast<std::int64_t>(op.bytes - op.landed_bytes));
     mbarrier_check(*d.cta, b, &w, &in);
   }
 }
@@ -226,6 +271,7 @@ bool Machine::land_one(bool random_choice) {
         at = i;
         break;
       }
+  if (random_choice && land_part(pending[at])) return true;
   AsyncOp op = std::move(pending[at]);
   pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(at));
   land(op);
