@@ -35,7 +35,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_sym][_trace|_tracefew]
+// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_two][_sym][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -55,6 +55,7 @@ std::string KernelConfig::name() const {
   if (plan.dynamic_tiles) s += "_dyn";
   if (plan.o_own_buffer) s += "_ob";
   if (plan.pin_exp) s += "_pin";
+  if (plan.two_level) s += "_two";
   if (plan.symmetric) s += "_sym";
   if (plan.traced()) s += plan.trace == Marks::few ? "_tracefew" : "_trace";
   return s;
@@ -146,6 +147,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.dynamic_tiles = r.take("_dyn");
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.pin_exp = r.take("_pin");
+  c.plan.two_level = r.take("_two");
   c.plan.symmetric = r.take("_sym");
   c.plan.trace = r.take("_tracefew") ? Marks::few : r.take("_trace") ? Marks::all : Marks::off;
   if (r.at != name.size()) r.fail("the end");

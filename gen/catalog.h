@@ -65,6 +65,7 @@ struct Plan {
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
   bool symmetric = false;            // no producer warp: every warpgroup computes, thread 0 loads as well
+  bool two_level = false;            // 8 bit: each block's P V starts afresh and is added to O in fp32 registers
   Marks trace = Marks::off;          // steps leave marks with the clock (gen/trace_events.h)
 
   bool traced() const { return trace != Marks::off; }

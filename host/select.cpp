@@ -135,10 +135,12 @@ int kernel_scale_rows(const ForwardProblem& p) {
 }
 
 // Measured on an H200: at head_dim 256 the transposing warps cannot keep up with the tensor cores; at 128 the pass
-// (21 us for 2 x 33.5 MB) is won back from about 2048 keys on, at 64 never.
+// (21 us for 2 x 33.5 MB) is won back from about 4096 rows on (causal 8192), at 256 from 1024 (2048), at 64 never.
 bool transposition_pass_pays(const ForwardProblem& p) {
   if (!p.eight_bit() || !p.allow_workspace || p.value_dim() % 16 != 0) return false;
-  return p.value_dim() > 128 || (p.value_dim() > 64 && p.seqlen_k >= 2048);
+  // Query rows that read each key: what the pass's time is divided by.
+  const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (p.mask == Mask::causal ? 2 : 1);
+  return p.value_dim() > 64 && rows >= (p.value_dim() > 128 ? 1024 : 4096);
 }
 
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {

@@ -89,6 +89,7 @@ void emit_consumer_setup(ForwardContext& f) {
   f.block = k.b32("block");
   f.s_acc = k.f32("s_acc", f.n() / 2);
   f.o_acc = k.f32("o_acc", f.dv() / 2);
+  if (f.config.plan.two_level) f.o_new = k.f32("o_new", f.dv() / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
@@ -277,6 +278,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
     case Do::wait_pv:
       trace_mark(f, TraceEvent::wait_pv);
       wait_group("O is complete, P's registers are free");
+      emit_promote(f);
       break;
     case Do::free_v: emit_free(f, "v", f.smem.v_empty, step.lag); break;
     case Do::rescale_o:
@@ -345,6 +347,7 @@ void emit_release_previous_q(ForwardContext& f) {
 bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
+  if (c.plan.two_level) return false;
   if (c.problem.eight_bit()) {
     // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
     SharedLayout m(c);
@@ -415,6 +418,8 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   Reg more = k.pred("more_blocks");
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
+  if (f.config.plan.two_level)
+    for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
   emit_trip(f, without(trips.peeled, {Do::qk}));
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
@@ -795,6 +800,8 @@ std::string check_forward(const KernelConfig& c) {
     return at("tile_kv", plan.tile_kv, "must be a multiple of 128 in 8 bit: V^T lies in rows of 128 bytes");
   if (p.scale_rows && p.scale_rows != 16 && p.scale_rows != 32 && p.scale_rows != 64 && p.scale_rows != 128)
     return at("scale_rows", p.scale_rows, "must be 16, 32, 64 or 128");
+  if (!p.eight_bit() && plan.two_level)
+    return std::string("dtype ") + to_string(p.dtype) + " needs no two_level: its sums are fp32";
   if (!p.eight_bit() && (p.v_transposed || p.scale_rows))
     return std::string("dtype ") + to_string(p.dtype) + " takes neither a transposed V nor scales";
   if (p.eight_bit() && plan.softmax == Softmax::lazy && plan.lazy_threshold_log2 > 8)
@@ -831,7 +838,7 @@ std::string check_forward(const KernelConfig& c) {
     return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
   RegisterSplit split = register_split(c);
   int packed = p.eight_bit() ? plan.tile_kv / 8 : s->p_shares_s() ? 0 : plan.tile_kv / 4;
-  int live = plan.tile_kv / 2 + p.head_dim_v / 2 + packed;
+  int live = plan.tile_kv / 2 + p.head_dim_v / 2 * (plan.two_level ? 2 : 1) + packed;
   if (live + (p.eight_bit() ? 14 : 24) > split.consumer)
     return at("accumulators need", live, "registers a thread (S, O, P) and 24 for the rest, more than the " +
                                              std::to_string(split.consumer) + " of a consumer");

@@ -49,6 +49,7 @@ void emit_row_scales(ForwardContext& f, const Reg& exists) {
   });
 }
 
+// Lane 0, which frees the stage, reads them and passes them on.
 void emit_read_block_scales(ForwardContext& f) {
   Kernel& k = f.k;
   int groups = f.scale_groups();
@@ -57,10 +58,11 @@ void emit_read_block_scales(ForwardContext& f) {
     Reg at = k.b32("scales_at"), bits = k.b32("scale_word");
     k.mad_lo_u32(at, slot.stage, 8 * groups, f.base);
     for (int i = 0; i < 2 * groups; ++i) {
-      k.ld_shared_u32(bits, address(at, f.smem.block_scales + 4 * i));
+      k.mov_b32(bits, 0);
+      k.ld_shared_u32(bits, address(at, f.smem.block_scales + 4 * i)).when(f.is_lane0);
+      k.shfl_sync_idx_b32(bits, bits, 0);
       k.emit("mov.b32", {i < groups ? f.k_scale[i] : f.v_scales[i - groups], bits}, Location::current());
     }
-    k.bar_warp_sync().note("every lane has read before lane 0 frees the stage");
   });
 }
 

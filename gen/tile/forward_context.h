@@ -92,6 +92,7 @@ struct ForwardContext {
   Reg out_row0, out_head, out_batch;  // the tile being stored: own first row, head, batch
   Vec inverse;                  // 1 / row sum of the tile being stored
   Reg first_unchecked;          // guarded: blocks from this number on have their maximum taken
+  Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
@@ -168,6 +169,7 @@ void emit_transposer(ForwardContext& f);
 // --- consumer
 void emit_qk(ForwardContext& f);                      // tile_product.cpp
 void emit_pv(ForwardContext& f, int lag);
+void emit_promote(ForwardContext& f);                 // two_level: O += the product that has just completed
 void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int lag);
 void emit_mask(ForwardContext& f);                    // mask.cpp
 void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp

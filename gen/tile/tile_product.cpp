@@ -77,13 +77,21 @@ void emit_pv(ForwardContext& f, int lag) {
       int at = f.eight_bit() ? step / 4 * m.slab_bytes_v + step % 4 * 32 : step * 2048;
       if (step) k.add_s64(b, v_desc, at / 16);
       const Reg vb = step ? b : v_desc;
-      const Operand keep = step ? Operand(1) : Operand(f.o_keep);
-      if (f.eight_bit()) k.wgmma_rs_8("e4m3", f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), vb, keep);
+      bool afresh = f.config.plan.two_level;
+      const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
+      if (f.eight_bit()) k.wgmma_rs_8("e4m3", f.type(), f.dv(), (afresh ? f.o_new : f.o_acc).all(), f.p.slice(4 * step, 4), vb, keep);
       else k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), vb, keep, 1);
     }
     k.wgmma_commit_group();
     k.mov_pred(f.o_keep, 1);
   });
+}
+
+// The tensor cores keep about 14 bits of an FP8 sum (DeepSeek-V3 report, 3.3.2): over long rows the small addends are lost.
+// Here they sum 128 keys at most, and fp32 adds the blocks: 64 additions a thread and block at head_dim 128.
+void emit_promote(ForwardContext& f) {
+  if (!f.config.plan.two_level) return;
+  for (int i = 0; i < f.o_acc.size(); ++i) f.k.add_ftz_f32(f.o_acc[i], f.o_acc[i], f.o_new[i]);
 }
 
 void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int lag) {

@@ -171,7 +171,9 @@ void emit_transposer(ForwardContext& f) {
       Reg raw_bar = ring_barrier(f, "raw_bar", raw.stage, 0), kind = k.b32("kind");
       if (traced) trace_clock(f, clocks[0], TraceEvent::raw_full_wait);
       k.wait("raw_full", address(raw_bar, m.raw_full), raw.phase);
-      k.ld_shared_u32(kind, address(raw_bar, m.raw_kind));
+      k.mov_b32(kind, 0);
+      k.ld_shared_u32(kind, address(raw_bar, m.raw_kind)).when(first).note("by the lane that frees the stage");
+      k.shfl_sync_idx_b32(kind, kind, 0);
       k.setp("eq", "u32", is_data, kind, 0);
     });
     k.if_(is_data, [&] {
