@@ -11,6 +11,11 @@ done
 case_is 'launch.c refuses a file that is no kernel' exits 2 "$scratch/launch" README.md
 case_is 'launch.c stays below 150 lines' test "$(wc -l < tools/examples/launch.c)" -lt 150
 
+case_is 'fp8.c compiles as strict C99' \
+  gcc -std=c99 -O2 -I. -Wall -Wextra -Wpedantic -Werror tools/examples/fp8.c -o "$scratch/fp8" "$BUILD/libflashptx.a" -ldl -lm \
+  -lpthread -lstdc++
+example 'fp8.c agrees with float64' "$scratch/fp8"
+
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 if [ -n "$nvcc" ] && [ -e "$(dirname "$nvcc")/../include/cuda_runtime.h" ]; then
   case_is 'launch_runtime.cu compiles' "$nvcc" -std=c++17 tools/examples/launch_runtime.cu -o "$scratch/launch_runtime"

@@ -4,6 +4,7 @@
 
     from flashptx_torch import attention
     o, lse = attention(q, k, v, causal=True)                  # (batch, heads, seqlen, head_dim), any strides
+    o, lse = fp8_attention(q, k, v, causal=True)              # the same tensors, FP8 inside
 
 Runs on the current stream with PyTorch's allocator; a plan is made once per shape and kept. Forward only.
 Exit codes of the check: 0 ok, 1 wrong, 3 cannot run here.
@@ -45,11 +46,18 @@ class ForwardProblem(ctypes.Structure):  # flashptx_forward_problem
 
 class ForwardArgs(ctypes.Structure):  # flashptx_forward_args
     _fields_ = [("size", c_size_t)] + [(name, c_void_p) for name in (
-        "q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale", "workspace")]
+        "q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale", "workspace", "cos", "sin")]
+
+
+class Fp8Options(ctypes.Structure):  # flashptx_fp8_options
+    _fields_ = [("size", c_size_t), ("dtype", c_int32), ("scale_kind", c_int32), ("block_rows", c_int64),
+                ("hadamard", c_int32), ("hadamard_v", c_int32), ("seed", ctypes.c_uint32), ("rope", c_int32),
+                ("table_dtype", c_int32), ("position_q", c_int64), ("position_k", c_int64), ("table_rows", c_int64)]
 
 
 DTYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2, torch.float8_e5m2: 3}
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+SCALES = {"tensor": 0, "head": 1, "block": 2}
 
 
 class Library:
@@ -65,6 +73,8 @@ class Library:
         lib.flashptx_plan_kernel.argtypes = [c_void_p]
         lib.flashptx_create.argtypes = [ctypes.POINTER(Options), ctypes.POINTER(c_void_p)]
         lib.flashptx_plan_forward.argtypes = [c_void_p, ctypes.POINTER(ForwardProblem), ctypes.POINTER(c_void_p)]
+        lib.flashptx_plan_fp8_attention.argtypes = [c_void_p, ctypes.POINTER(ForwardProblem), ctypes.POINTER(Fp8Options),
+                                                    ctypes.POINTER(c_void_p)]
         lib.flashptx_forward.argtypes = [c_void_p] * 7
         lib.flashptx_forward_with.argtypes = [c_void_p, ctypes.POINTER(ForwardArgs), c_void_p]
         lib.flashptx_plan_workspace.argtypes, lib.flashptx_plan_workspace.restype = [c_void_p], c_size_t
@@ -82,9 +92,10 @@ class Library:
             self.contexts[device] = context
         return self.contexts[device]
 
-    def plan(self, device, dtype, causal, scale, q_shape, k_shape, v_dim, strides, kernel=None):
-        """Shapes are (batch, heads, seqlen, dim); strides: (batch, seq, head) of q, k, v, o in elements."""
-        key = (device, dtype, causal, scale, q_shape, k_shape, v_dim, strides, kernel)
+    def plan(self, device, dtype, causal, scale, q_shape, k_shape, v_dim, strides, kernel=None, fp8=None):
+        """Shapes are (batch, heads, seqlen, dim); strides: (batch, seq, head) of q, k, v, o in elements. fp8: None, or
+        (dtype, scales, hadamard, seed) of FP8 inside."""
+        key = (device, dtype, causal, scale, q_shape, k_shape, v_dim, strides, kernel, fp8)
         with self.lock:
             if key not in self.plans:
                 q, k, v, o = (Strides(*s) for s in strides)
@@ -92,20 +103,27 @@ class Library:
                     size=ctypes.sizeof(ForwardProblem), dtype=DTYPES[dtype], mask=int(causal), batch=q_shape[0],
                     heads_q=q_shape[1], heads_kv=k_shape[1], seqlen_q=q_shape[2], seqlen_k=k_shape[2], head_dim=q_shape[3],
                     head_dim_v=v_dim, use_softmax_scale=int(scale is not None), softmax_scale=scale or 0.0,
-                    q=q, k=k, v=v, o=o, kernel=kernel.encode() if kernel else None, allow_workspace=1)
-                for scale in (problem.q_scale, problem.k_scale, problem.v_scale):
-                    scale.batch, scale.head = 0, 0  # one scale a tensor
+                    q=q, k=k, v=v, o=o, kernel=kernel.encode() if kernel else None, allow_workspace=int(dtype in FP8))
+                # FP8: the scales' strides are 0, one scale a tensor.
                 context, plan = self.context(device), c_void_p()
-                self.check(self.lib.flashptx_plan_forward(context, ctypes.byref(problem), ctypes.byref(plan)), context)
+                if fp8 is None:
+                    status = self.lib.flashptx_plan_forward(context, ctypes.byref(problem), ctypes.byref(plan))
+                else:
+                    inside, scales, hadamard, seed = fp8
+                    options = Fp8Options(size=ctypes.sizeof(Fp8Options), dtype=DTYPES[inside], scale_kind=SCALES[scales],
+                                         hadamard=int(hadamard), seed=seed)
+                    status = self.lib.flashptx_plan_fp8_attention(context, ctypes.byref(problem), ctypes.byref(options),
+                                                                  ctypes.byref(plan))
+                self.check(status, context)
                 self.plans[key] = plan
             return self.plans[key]
 
-    def forward(self, q, k, v, o, lse, causal, scale=None, kernel=None, descale=(None, None, None)):
-        """FP8: o is bfloat16, descale the fp32 scales of q, k and v, one element each or None."""
+    def forward(self, q, k, v, o, lse, causal, scale=None, kernel=None, descale=(None, None, None), fp8=None):
+        """FP8 tensors: o is bfloat16, descale the fp32 scales of q, k and v, one element each or None. fp8: as for plan."""
         strides = tuple((x.stride(0), x.stride(2), x.stride(1)) for x in (q, k, v, o))
-        plan = self.plan(q.device.index, q.dtype, causal, scale, tuple(q.shape), tuple(k.shape), v.shape[3], strides, kernel)
+        plan = self.plan(q.device.index, q.dtype, causal, scale, tuple(q.shape), tuple(k.shape), v.shape[3], strides, kernel, fp8)
         stream = torch.cuda.current_stream(q.device).cuda_stream
-        if q.dtype in FP8:
+        if q.dtype in FP8 or fp8:
             bytes_needed = self.lib.flashptx_plan_workspace(plan)
             workspace = torch.empty(bytes_needed, dtype=torch.uint8, device=q.device)  # the allocator knows the stream
             scales = [x.data_ptr() if x is not None else None for x in descale]
@@ -154,6 +172,15 @@ def attention(q, k, v, causal=False, scale=None):
     return attention_op(q, k, v, causal, scale)
 
 
+def fp8_attention(q, k, v, causal=False, scale=None, dtype=torch.float8_e4m3fn, scales="block", hadamard=True, seed=1):
+    """attention() of 16-bit tensors computed in FP8: quantised, with random signs and Hadamard on q and k, in one call."""
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    o, lse = outputs(q, v)
+    with torch.cuda.device(q.device):
+        library().forward(q, k, v, o, lse, causal, scale, fp8=(dtype, scales, hadamard, seed))
+    return o, lse
+
+
 def reference(q, k, v, causal):
     q, k, v = (x.double() for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
@@ -169,6 +196,41 @@ def close(result, wanted, dtype):
     o_error = (result[0] - wanted[0]).abs().max().item()
     lse = torch.where(result[1] == wanted[1], 0.0, result[1] - wanted[1])  # -inf equals -inf
     return o_error < (2e-2 if dtype == torch.bfloat16 else 3e-3) and lse.abs().max().item() < 1e-4
+
+
+def relative_rms(result, wanted):
+    return ((result[0].double() - wanted[0]).square().mean() / wanted[0].square().mean()).sqrt().item()
+
+
+def check_float8(q, k, v, dtype, causal):
+    """Tensors that are FP8 already: what is off is P, which FP8 rounds by 2.6 % (RMS)."""
+    largest = torch.finfo(dtype).max
+    descale = [x.float().abs().amax().reshape(1) / largest for x in (q, k, v)]
+    eight = [(x.float() / s).to(dtype) for x, s in zip((q, k, v), descale)]
+    o, lse = outputs(eight[0], eight[2])
+    library().forward(*eight, o, lse, causal, descale=descale)
+    wanted = reference(*(x.double() * s.double() for x, s in zip(eight, descale)), causal)
+    return relative_rms((o, lse), wanted) < 0.04 and (lse - wanted[1]).abs().max().item() < 1e-2
+
+
+def check_float8_op(q, k, v):
+    eight = [x.to(torch.float8_e4m3fn) for x in (q, k, v)]  # scale 1
+    return relative_rms(attention(*eight, True), reference(*(x.double() for x in eight), True)) < 0.04
+
+
+def check_fp8_inside(q, k, v, causal, scales, hadamard):
+    """Q, K, V and P are rounded: about 5 % in all for normal data."""
+    return relative_rms(fp8_attention(q, k, v, causal, scales=scales, hadamard=hadamard), reference(q, k, v, causal)) < 0.08
+
+
+def check_fp8_graph(q, k, v):
+    fp8_attention(q, k, v, True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = fp8_attention(q, k, v, True)
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    return relative_rms(result, reference(q, k, v, True)) < 0.08
 
 
 def check_cuda_graph(q, k, v):
@@ -224,6 +286,17 @@ def main():
                    close(attention(q, k, v, causal), reference(q, k, v, causal), dtype))
         report(f"more queries than keys d{dim}", close(attention(k, q[:, :heads_kv], q[:, :heads_kv], True),
                                                        reference(k, q[:, :heads_kv], q[:, :heads_kv], True), dtype))
+    make = lambda heads, seqlen: torch.randn((2, heads, seqlen, 128), dtype=torch.bfloat16, device="cuda")
+    q8, k8, v8 = make(6, 200), make(2, 333), make(2, 333)
+    for causal in (False, True):
+        for dtype in FP8:
+            report(f"{str(dtype)[6:]} causal={causal}", check_float8(q8, k8, v8, dtype, causal))
+        for scales in SCALES:
+            for hadamard in (False, True):
+                report(f"FP8 inside, scales by {scales}, hadamard={hadamard}, causal={causal}",
+                       check_fp8_inside(q8, k8, v8, causal, scales, hadamard))
+    report("float8 op", check_float8_op(q8, k8, v8))
+    report("FP8 inside, CUDA graph", check_fp8_graph(q8, k8, v8))
     report("fused qkv", check_fused_qkv(torch.bfloat16))
     report("second stream", check_second_stream(q, k, v))
     report("CUDA graph", check_cuda_graph(q, k, v))
