@@ -48,6 +48,7 @@ Status check_head_dim(std::int64_t d, int step, const std::string& why) {
 
 Status check_steps(const PrepareProblem& p) {
   if (p.heads_per_cta < 0) return invalid("heads_per_cta is " + text(p.heads_per_cta) + ": must be >= 0");
+  if (p.lanes != 0 && p.lanes != 4 && p.lanes != 8) return invalid("lanes is " + text(p.lanes) + ": must be 0, 4 or 8");
   if (p.prefetch_heads < -1) return invalid("prefetch_heads is " + text(p.prefetch_heads) + ": must be >= -1");
   if (p.hadamard != Hadamard::none && p.hadamard != Hadamard::forward && p.hadamard != Hadamard::inverse)
     return invalid("hadamard is " + text(static_cast<int>(p.hadamard)) + ": must be 0 (none), 1 (forward) or 2 (inverse)");
@@ -248,6 +249,7 @@ Status check_transpose(const TransposeProblem& p) {
 
 std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
   PrepareConfig c;
+  if (p.rope != Rope::none || p.hadamard != Hadamard::none) c.lanes = p.lanes;
   c.rope = p.rope, c.table = p.table, c.hadamard = p.hadamard;
   c.in = p.in, c.out = p.out, c.head_dim = static_cast<int>(p.head_dim);
   if (!p.quantizes()) {

@@ -162,6 +162,15 @@ const char* ptx_name(ParamKind kind) {
   }
 }
 
+void check_lanes(const PrepareConfig& c) {
+  const std::string name = c.name() + ": ";
+  if (c.rope == Rope::none && c.hadamard == Hadamard::none) throw Error(name + "lanes are for rope and hadamard");
+  const int pieces = c.head_dim / 8, vectors = pieces / std::max(1, c.lanes);
+  if ((c.lanes != 4 && c.lanes != 8) || pieces % c.lanes != 0 || (c.rope == Rope::half && vectors % 2 != 0) || vectors > 8 ||
+      (c.hadamard != Hadamard::none && hadamard_size(c.head_dim) < 8 * c.lanes))
+    throw Error(name + "lanes " + std::to_string(c.lanes) + " must be 4 or 8 and fit head_dim");
+}
+
 void check(const PrepareConfig& c) {
   const std::string name = c.name() + ": ";
   const int step = c.rope == Rope::none ? 16 : 32;
@@ -179,6 +188,7 @@ void check(const PrepareConfig& c) {
     throw Error(name + "cos and sin must be f32 or bf16");
   if (c.sink == Sink::store && c.rope == Rope::none && c.hadamard == Hadamard::none)
     throw Error(name + "nothing to do: neither rope nor hadamard");
+  if (c.lanes != 0) check_lanes(c);
   if (c.hadamard == Hadamard::inverse && (c.sink != Sink::store || c.rope != Rope::none))
     throw Error(name + "the inverse is for O: neither rope nor quantisation goes with it");
   if (c.transposed && (!quantizes || c.rope != Rope::none || c.hadamard != Hadamard::none))
@@ -202,6 +212,7 @@ std::string PrepareConfig::name() const {
   if (sink == Sink::quantize || sink == Sink::quantize_blocks) s += std::string("_") + to_string(out);
   s += d;
   if (sink == Sink::quantize_blocks && !transposed) s += "_r" + std::to_string(rows);
+  if (lanes != 0) s += "_l" + std::to_string(lanes);
   return s;
 }
 
@@ -219,6 +230,7 @@ bool PrepareConfig::parse(const std::string& name, PrepareConfig* out, std::stri
       good = good && w.type({DataType::e4m3, DataType::e5m2}, &c.out);
   }
   good = good && w.number('d', &c.head_dim) && (c.sink != Sink::quantize_blocks || c.transposed || w.number('r', &c.rows));
+  if (good && !w.left.empty()) good = w.number('l', &c.lanes);
   if (good && w.left.empty() && c.name() == name) return *out = c, true;
   if (error) *error = "kernel name \"" + name + "\" is not that of a preparation kernel";
   return false;

@@ -33,6 +33,7 @@ struct PrepareConfig {
   DataType out = DataType::e4m3;    // of the two quantisations: e4m3 or e5m2
   int head_dim = 128;               // a multiple of 16 up to 256, of 32 with rope
   int rows = 0;                     // quantize_blocks: rows that a CTA holds in registers, 16 to 256
+  int lanes = 0;                    // rope, hadamard: threads that share a row, 4 or 8; 0 = as head_dim wants it
   bool transposed = false;          // quantize, and quantize_blocks of 128 rows: written as V^T
 
   std::string name() const;

@@ -25,6 +25,7 @@ void share_row(const PrepareConfig& c, RowLayout* at) {
   const int pieces = c.head_dim / 8;
   // 64-byte reads at least where the row allows it, and few lanes: fewer shuffles.
   at->lanes = std::min(power_of_two_in(pieces), c.head_dim <= 128 ? 4 : 8);
+  if (c.lanes != 0) at->lanes = c.lanes;
   at->vectors = pieces / at->lanes;
   // RoPE pairs a vector with the one half a row away, in the same thread.
   if (c.rope == Rope::half && at->vectors % 2) at->lanes /= 2, at->vectors *= 2;
@@ -383,6 +384,8 @@ int rows_ctas_per_sm(const PrepareConfig& c) {
     warps = 8;
   } else if (words > 32 || at.vectors > 4 || (words == 32 && at.vectors == 4 && c.rope != Rope::none)) {
     warps = 16;
+  } else if (at.vectors <= 2) {
+    warps = words <= 16 ? 32 : c.rope == Rope::none ? 28 : 24;
   }
   return std::max(1, std::min(32, warps * 32 / at.threads));
 }

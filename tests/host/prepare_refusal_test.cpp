@@ -241,7 +241,10 @@ TEST_SUITE("gen/prepare") {
     for (int d : {64, 128, 256})
       for (const PrepareJob& job : prepare_sweep(1024, 2 * d, 512, d))
         if (job.kind == PrepareKind::prepare)
-          for (const PrepareConfig& c : Prepare::kernels_of(job.problem)) names.push_back(c.name());
+          for (const PrepareConfig& c : Prepare::kernels_of(job.problem)) {
+            names.push_back(c.name());
+            if (d == 128 && (c.rope != Rope::none || c.hadamard != Hadamard::none)) names.push_back(c.name() + "_l8");
+          }
     for (const std::string& name : std::set<std::string>(names.begin(), names.end())) {
       PrepareConfig c;
       REQUIRE_MESSAGE(PrepareConfig::parse(name, &c, nullptr), name);

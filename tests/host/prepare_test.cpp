@@ -213,6 +213,24 @@ TEST_SUITE("host/prepare") {
     }
   }
 
+  TEST_CASE("four and eight lanes to a row are right; others are refused") {
+    for (const auto& [d, lanes] : {std::pair{64, 8}, std::pair{128, 8}, std::pair{256, 4}, std::pair{128, 4}})
+      for (Rope r : {Rope::none, Rope::interleaved, Rope::half}) {
+        if (r == Rope::half && d == 64) continue;
+        CAPTURE(d);
+        PrepareProblem p = with(problem(1, 70, 4, d), Hadamard::forward, r);
+        p.lanes = lanes;
+        CHECK(failure_of(blocks(p, 64), "outliers", 1) == "");
+        CHECK(failure_of(p, "random", 2) == "");
+        CHECK(failure_of(stored(p), "random", 3) == "");
+      }
+    PrepareProblem p = with(problem(1, 70, 4, 96), Hadamard::forward);
+    p.lanes = 8;
+    CHECK(failure_of(p, "random").find("lanes 8 must be 4 or 8 and fit head_dim") != std::string::npos);
+    p.lanes = 2;
+    CHECK(failure_of(p, "random").find("lanes is 2") != std::string::npos);
+  }
+
   TEST_CASE("the inverse undoes Hadamard") {
     PrepareProblem p = stored(with(problem(1, 64, 1, 128), Hadamard::forward));
     PrepareData data = make_prepare_data(p, "ramp", 9);
