@@ -169,9 +169,9 @@ Status Attention::make_counters() {
   return {};
 }
 
-std::uint64_t Attention::next_counter(Stream stream) {
+std::uint64_t Attention::next_counter(bool captured) {
   const std::uint32_t slot =
-      device_.capturing(stream)
+      captured
           ? eager_slots + next_captured_.fetch_add(1, std::memory_order_relaxed) % captured_slots
           : next_eager_.fetch_add(1, std::memory_order_relaxed) % eager_slots;
   return counters_ + std::uint64_t{slot_bytes} * slot;
@@ -281,10 +281,14 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
   arguments.q_scale = at.q_scale, arguments.k_scale = at.k_scale, arguments.v_scale = at.v_scale;
   arguments.trace = at.trace;
   arguments.trace_capacity = at.trace_capacity;
-  if (kernel_->binding.tile_counter) arguments.tile_counter = owner_->next_counter(stream);
   void* params[Binding::max_params];
-  kernel_->binding.point(arguments, params);
-  return owner_->device_.launch(kernel_->loaded, dims_, params, kernel_->binding.count, stream);
+  const Binding& binding = kernel_->binding;
+  binding.point(arguments, params);
+  Device& device = owner_->device_;
+  if (!binding.tile_counter) return device.launch(kernel_->loaded, dims_, params, binding.count, stream);
+  return device.launch_choosing(kernel_->loaded, dims_, params, binding.count, stream, [&](bool captured) {
+    arguments.tile_counter = owner_->next_counter(captured);
+  });
 }
 
 }  // namespace flashptx

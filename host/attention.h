@@ -93,7 +93,7 @@ class Attention {
   Status set_grid(ForwardPlan& plan) const;
   Status make_counters();
   Status plan_transposition(ForwardPlan& plan);
-  std::uint64_t next_counter(Stream stream);
+  std::uint64_t next_counter(bool captured);
 
   Device& device_;
   Prepare prepare_;

@@ -127,6 +127,14 @@ class Device {
     return false;
   }
 
+  // launch(), for parameters that depend on whether the launch is captured: `choose` is told so and fills them.
+  // One look at the context for both.
+  virtual Status launch_choosing(LoadedKernel* kernel, const LaunchDims& dims, void** params, int param_count,
+                                 Stream stream, const std::function<void(bool captured)>& choose) {
+    choose(capturing(stream));
+    return launch(kernel, dims, params, param_count, stream);
+  }
+
   // Milliseconds of each of `repeats` calls of `work` (which must only enqueue on `stream`), by device
   // events after `warmup` calls. unsupported on the emulator: it keeps no time.
   virtual Status time(const std::function<Status()>& work, int warmup, int repeats, Stream stream,

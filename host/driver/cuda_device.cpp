@@ -94,6 +94,8 @@ class CudaDevice final : public Device {
   Status encode(const TensorMapDesc& desc, TensorMap* out) override;
   Status launch(LoadedKernel* kernel, const LaunchDims& dims, void** params, int param_count,
                 Stream stream) override;
+  Status launch_choosing(LoadedKernel* kernel, const LaunchDims& dims, void** params, int param_count,
+                         Stream stream, const std::function<void(bool)>& choose) override;
   Status synchronize(Stream stream) override;
   bool capturing(Stream stream) override;
   Status time(const std::function<Status()>& work, int warmup, int repeats, Stream stream,
@@ -104,6 +106,9 @@ class CudaDevice final : public Device {
   Status measure(driver::Event from, driver::Event to, const std::function<Status()>& work,
                  Stream stream, float* milliseconds);
   Status prepare(CudaKernel* kernel, std::uint32_t dynamic_shared_bytes);
+  // In a context that is current already.
+  Status launch_here(LoadedKernel* kernel, const LaunchDims& dims, void** params, Stream stream);
+  bool capturing_here(Stream stream);
 
   const DriverApi& api_;
   const driver::DeviceId device_;
@@ -278,6 +283,19 @@ Status CudaDevice::encode(const TensorMapDesc& d, TensorMap* out) {
 Status CudaDevice::launch(LoadedKernel* kernel, const LaunchDims& d, void** params, int,
                           Stream stream) {
   Scope scope(api_, context_);
+  if (scope.error() != driver::success) return fail(scope.error(), "launching " + kernel->entry);
+  return launch_here(kernel, d, params, stream);
+}
+
+Status CudaDevice::launch_choosing(LoadedKernel* kernel, const LaunchDims& d, void** params, int,
+                                   Stream stream, const std::function<void(bool)>& choose) {
+  Scope scope(api_, context_);
+  if (scope.error() != driver::success) return fail(scope.error(), "launching " + kernel->entry);
+  choose(capturing_here(stream));
+  return launch_here(kernel, d, params, stream);
+}
+
+Status CudaDevice::launch_here(LoadedKernel* kernel, const LaunchDims& d, void** params, Stream stream) {
   driver::LaunchAttribute attributes[2] = {};
   driver::LaunchConfig config{{d.grid[0], d.grid[1], d.grid[2]},
                               {d.block[0], d.block[1], d.block[2]},
@@ -295,12 +313,10 @@ Status CudaDevice::launch(LoadedKernel* kernel, const LaunchDims& d, void** para
     a.id = driver::programmatic_stream_serialization;
     a.value.allowed = 1;
   }
-  driver::Result e = scope.error();
-  if (e == driver::success)
-    e = api_.launch_kernel_ex(&config, static_cast<CudaKernel*>(kernel)->function, params, nullptr);
+  const driver::Result e = api_.launch_kernel_ex(&config, static_cast<CudaKernel*>(kernel)->function, params, nullptr);
   if (e != driver::success)
     return fail(e, "launching " + kernel->entry + " on a grid of " + std::to_string(d.grid[0]));
-  launched_.store(true, std::memory_order_relaxed);
+  if (!launched_.load(std::memory_order_relaxed)) launched_.store(true, std::memory_order_relaxed);
   return {};
 }
 
@@ -315,9 +331,12 @@ Status CudaDevice::synchronize(Stream stream) {
 
 bool CudaDevice::capturing(Stream stream) {
   Scope scope(api_, context_);
+  return scope.error() == driver::success && capturing_here(stream);
+}
+
+bool CudaDevice::capturing_here(Stream stream) {
   int status = 0;
-  return scope.error() == driver::success &&
-         api_.stream_is_capturing(stream, &status) == driver::success && status != 0;
+  return api_.stream_is_capturing(stream, &status) == driver::success && status != 0;
 }
 
 Status CudaDevice::measure(driver::Event from, driver::Event to,

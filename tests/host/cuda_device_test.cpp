@@ -81,6 +81,17 @@ TEST_SUITE("host/driver/cuda_device") {
       CHECK(device->launch(kernel, {}, nullptr, 0, nullptr).ok());
       CHECK(fake_driver().launch_context == fake_primary(0));
       CHECK(current_context() == fake_own_context(0));
+      // The fake's streams other than null are being captured.
+      for (Stream stream : {Stream{nullptr}, Stream{&kernel}}) {
+        int told = -1;
+        const int reads = fake_driver().context_reads;
+        fake_driver().launch_context = nullptr;
+        CHECK(device->launch_choosing(kernel, {}, nullptr, 0, stream, [&](bool captured) { told = captured; }).ok());
+        CHECK(told == (stream != nullptr));
+        CHECK(fake_driver().context_reads == reads + 1);
+        CHECK(fake_driver().launch_context == fake_primary(0));
+        CHECK(current_context() == fake_own_context(0));
+      }
     }).join();
     device->unload(kernel);
     CHECK(fake_driver().modules == 0);

@@ -111,6 +111,7 @@ DriverApi contexts(DriverApi a) {
     return driver::success;
   };
   a.context_get_current = [](driver::Context* c) -> driver::Result {
+    ++state.context_reads;
     *c = stack.empty() ? nullptr : stack.back();
     return driver::success;
   };

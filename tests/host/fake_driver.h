@@ -38,6 +38,7 @@ struct FakeDriver {
   std::vector<driver::LaunchAttribute> attributes;  // of the last launch
   int last_swizzle = -1, last_type = -1;
   driver::Context launch_context = nullptr;
+  int context_reads = 0;
 };
 
 FakeDriver& fake_driver();  // the state
