@@ -14,6 +14,7 @@
 #include "host/attention.h"
 #include "host/driver/assemble.h"
 #include "host/driver/cuda_device.h"
+#include "host/fp8_attention.h"
 #include "tests/gpu/trivial_kernels.h"
 #include "tests/host/problems.h"
 #include "tests/support.h"
@@ -219,6 +220,50 @@ TEST_SUITE("gpu/host") {
     }
     gpu.api->graph_exec_destroy(exec);
     gpu.api->graph_destroy(graph);
+  }
+
+  TEST_CASE("the FP8 chain is captured at its first call and replays with new data, beside another stream's") {
+    Gpu gpu;
+    if (!gpu.device) FLASHPTX_SKIP(gpu.missing);
+    CurrentContext current(gpu);
+    OwnStream own(gpu), second(gpu);
+    Attention attention(*gpu.device);
+    Prepare prepare(*gpu.device);
+    Tensors t(*gpu.device, small), other(*gpu.device, small);
+    for (ScaleKind kind : {ScaleKind::tensor, ScaleKind::head, ScaleKind::block}) {
+      Fp8Options options;
+      options.scale_kind = kind, options.hadamard = true;
+      std::unique_ptr<Fp8Plan> plan;
+      const Status planned = plan_fp8_attention(attention, prepare, small, options, {}, &plan);
+      REQUIRE_MESSAGE(planned.ok(), planned.message);
+      std::uint64_t workspace[2];
+      for (std::uint64_t& w : workspace) REQUIRE(gpu.device->allocate(plan->workspace_bytes(), &w).ok());
+      const auto at = [&](const Tensors& x, int i) {
+        Fp8Pointers p;
+        p.q = x.q, p.k = x.k, p.v = x.v, p.o = x.o, p.lse = x.lse, p.workspace = workspace[i];
+        return p;
+      };
+      void *graph = nullptr, *exec = nullptr;
+      REQUIRE(gpu.api->stream_begin_capture(own.stream, 1) == driver::success);
+      for (int i = 0; i < 3; ++i) REQUIRE(plan->run(at(t, 0), own.stream).ok());
+      REQUIRE(gpu.api->stream_end_capture(own.stream, &graph) == driver::success);
+      REQUIRE(gpu.api->graph_instantiate(&exec, graph, 0) == driver::success);
+      for (std::uint16_t value : {bf16_two, bf16_one}) {
+        t.set(t.v, t.k_elems, value);
+        t.clear(), other.clear();
+        for (int i = 0; i < 10; ++i) {
+          REQUIRE(gpu.api->graph_launch(exec, own.stream) == driver::success);
+          REQUIRE(plan->run(at(other, 1), second.stream).ok());
+        }
+        REQUIRE(gpu.device->synchronize(own.stream).ok());
+        REQUIRE(gpu.device->synchronize(second.stream).ok());
+        t.check(value, std::log(300.0));
+        other.check(bf16_one, std::log(300.0));
+      }
+      gpu.api->graph_exec_destroy(exec);
+      gpu.api->graph_destroy(graph);
+      for (std::uint64_t w : workspace) gpu.device->free(w);
+    }
   }
 
   TEST_CASE("works from a thread without a context, and beside a context of the caller's own") {

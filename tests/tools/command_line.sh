@@ -49,6 +49,16 @@ case_is 'golden NAME prints what changed' sh -c '
 case_is 'run refuses heads that do not divide' says 2 'heads' "$flashptx" run --heads 6 --heads-kv 4
 case_is 'run refuses a head dimension that TMA cannot read' says 2 'head_dim' "$flashptx" run --device emulator --head-dim 20
 case_is 'run refuses a missing file' exits 2 "$flashptx" run --ptx "$scratch/missing.ptx"
+case_is 'run takes bf16 through FP8 and shows plain FP8 beside, two orders' says 0 'one scale a tensor, no Hadamard' \
+  "$flashptx" run --device emulator --dtype e4m3 --scales block --hadamard --hadamard-v --rope half --seqlen 90 --head-dim 64 --seeds 2
+case_is 'run refuses a Hadamard transform without FP8' says 2 'are for --dtype e4m3 or e5m2, not bf16' "$flashptx" run --hadamard
+case_is 'run refuses rows of a block without blocks' says 2 '--block-rows is for --scales block' \
+  "$flashptx" run --dtype e4m3 --block-rows 64
+case_is 'run refuses blocks that no kernel takes' says 2 'block_rows is 48' \
+  "$flashptx" run --device emulator --dtype e4m3 --scales block --block-rows 48 --seqlen 40
+case_is 'accuracy finds every needle on the emulator' says 0 'found 20 of 20' \
+  "$flashptx" accuracy --device emulator --test needle --needle-keys 300 --queries 20
+case_is 'accuracy refuses a length' says 2 'must be in' "$flashptx" accuracy --device emulator --needle-keys 0
 case_is 'run agrees with float64 on the emulator, five orders, the same bits' \
   says 0 'ok: agrees' "$flashptx" run --device emulator --seqlen 150 --heads 4 --heads-kv 2 --head-dim 64 --causal --seeds 5
 case_is 'run runs an unedited file in place of the generated text' sh -c '
