@@ -25,6 +25,8 @@ void share_row(const PrepareConfig& c, RowLayout* at) {
   const int pieces = c.head_dim / 8;
   // 64-byte reads at least where the row allows it, and few lanes: fewer shuffles.
   at->lanes = std::min(power_of_two_in(pieces), c.head_dim <= 128 ? 4 : 8);
+  // RoPE, Hadamard and a block to hold: two CTAs' registers with four lanes, three CTAs' with eight.
+  if (c.head_dim == 128 && c.rope != Rope::none && c.hadamard != Hadamard::none && c.sink == Sink::quantize_blocks) at->lanes = 8;
   if (c.lanes != 0) at->lanes = c.lanes;
   at->vectors = pieces / at->lanes;
   // RoPE pairs a vector with the one half a row away, in the same thread.
