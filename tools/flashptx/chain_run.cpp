@@ -47,7 +47,8 @@ void check_same(const ChainCase& c, const std::vector<float>& o, reference::Erro
                          ", allowed " + std::to_string(allowed);
 }
 
-// LSE has no tile to be judged by: its largest error over all rows.
+// LSE has no tile to be judged by: its largest error over all rows, by the factor of a largest O. Where a value stands out,
+// one step of its rounding is most of a row's error, and f32 in another order may take the other step.
 void check_lse(const Case& c, const std::vector<float>& lse, reference::Error* error) {
   double plain = 0, largest = 0;
   std::size_t worst = 0;
@@ -59,7 +60,7 @@ void check_lse(const Case& c, const std::vector<float>& lse, reference::Error* e
     plain = std::max(plain, std::fabs(c.plain.lse[i] - wanted));
     largest = std::max(largest, std::fabs(wanted));
   }
-  error->lse_allowed = 2 * plain + 0x1p-11 * (1 + largest);
+  error->lse_allowed = 4 * plain + 0x1p-11 * (1 + largest);
   if (error->lse_max <= error->lse_allowed || !error->ok) return;
   error->ok = false;
   error->first_failure = "LSE[" + std::to_string(worst) + "]: wanted " + std::to_string(c.exact.lse[worst]) + ", got " +
