@@ -178,7 +178,7 @@ TEST_SUITE("host/fp8_attention") {
     for (bool hadamard_v : {false, true}) {
       Rig b;
       // So many keys that a turned V is transposed by a pass.
-      const Status s = b.make(bshd(2, 8, 2, 300, 4096, 128), recipe(ScaleKind::head, true, hadamard_v));
+      const Status s = b.make(bshd(2, 8, 2, 300, 4096, 256), recipe(ScaleKind::head, true, hadamard_v));
       REQUIRE_MESSAGE(s.ok(), s.message);
       const auto loaded = b.device.loaded_images.size();
       const int allocations = b.device.live_allocations;
@@ -194,7 +194,8 @@ TEST_SUITE("host/fp8_attention") {
       CHECK(b.device.synchronisations <= 1);  // of the counters, at planning
       REQUIRE(b.device.launches.size() % 3 == 0);
       const std::size_t each = b.device.launches.size() / 3;
-      CHECK(each == (hadamard_v ? 9 : 7));  // amax and quantise of three, attention; V^T in between and O turned back
+      // Amax and quantise of three, attention; V^T in between where that pays, and O turned back.
+      CHECK(each == 7 + (hadamard_v ? 1 : 0) + (b.plan->forward().workspace_bytes() != 0 ? 1 : 0));
       for (std::size_t i = 0; i < b.device.launches.size(); ++i)
         CHECK(b.device.launches[i].stream == reinterpret_cast<Stream>(std::uint64_t{i / each == 1 ? 2u : 1u}));
       // Every map of the second stream but that of O lies in its workspace.
