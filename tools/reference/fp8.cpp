@@ -64,10 +64,14 @@ void rotate(std::vector<float>* x, const Shape& s, const Fp8Options& o, std::int
   }
 }
 
-// Values that share a scale.
-void quantize_group(DataType type, float* x, std::int64_t elements) {
+float amax_of(const float* x, std::int64_t elements) {
   float amax = 0;
   for (std::int64_t i = 0; i < elements; ++i) amax = std::max(amax, std::fabs(x[i]));
+  return amax;
+}
+
+// Values that share a scale, or a part of them.
+void quantize_group(DataType type, float amax, float* x, std::int64_t elements) {
   if (amax == 0) return;
   const float limit = type == DataType::e4m3 ? 448.0f : 57344.0f, scale = amax / limit, inverse = limit / amax;
   for (std::int64_t i = 0; i < elements; ++i)
@@ -89,11 +93,15 @@ void quantize(std::vector<float>* x, const Shape& s, const Fp8Options& o, bool h
         value = static_cast<float>(round_to(DataType::bf16, value));
       }
     });
-  if (o.scale_kind == ScaleKind::tensor) return quantize_group(o.dtype, x->data(), s.rows() * s.dim);
-  const std::int64_t rows = o.scale_kind == ScaleKind::head ? s.seqlen : o.block_rows == 0 ? 128 : o.block_rows;
+  const bool shared = o.scale_kind == ScaleKind::tensor;
+  const float amax = shared ? amax_of(x->data(), s.rows() * s.dim) : 0;
+  const std::int64_t rows = o.scale_kind != ScaleKind::block ? s.seqlen : o.block_rows == 0 ? 128 : o.block_rows;
   parallel_for(s.batch * s.heads, threads, [&](std::int64_t pair) {
-    for (std::int64_t r = 0; r < s.seqlen; r += rows)
-      quantize_group(o.dtype, x->data() + (pair * s.seqlen + r) * s.dim, std::min(rows, s.seqlen - r) * s.dim);
+    for (std::int64_t r = 0; r < s.seqlen; r += rows) {
+      float* const at = x->data() + (pair * s.seqlen + r) * s.dim;
+      const std::int64_t elements = std::min(rows, s.seqlen - r) * s.dim;
+      quantize_group(o.dtype, shared ? amax : amax_of(at, elements), at, elements);
+    }
   });
 }
 
