@@ -85,7 +85,6 @@ class Prepare {
     LaunchFacts facts;
     LoadedKernel* loaded = nullptr;
     int rows = 0;                // of x that a CTA does
-    int ctas_per_sm = 1;
     std::vector<std::size_t> offsets;  // of its parameters in PrepareArguments
   };
   Status entry_for(const PrepareConfig& config, Entry** out);

@@ -15,7 +15,9 @@
 //   rope                                 6.0   18 %    96 | 100
 //   rope + hadamard + blocks, 4 lanes   16.8   68 %    66 |  88   (two CTAs an SM)
 //   rope + hadamard + blocks, 8 lanes   16.5   67 %    81 | 100   (three)
-// Rounds of CTAs that do not come out even take from this: host/prepare.cpp, choose_heads_per_cta.
+// Measured (H200, one head a CTA, no prefetch): hadamard + blocks 90, 93 (blocks of 64, d = 64), hadamard per head 83,
+// rope 95; rope + hadamard + blocks 62 with four lanes. Heads one after the other lose more by uneven rounds of CTAs than
+// the prefetch gains: host/prepare.cpp, choose_heads_per_cta.
 // Next: prepare_rows.cpp (the frame of a kernel), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
 #pragma once
 
