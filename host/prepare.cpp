@@ -138,7 +138,7 @@ struct PrepareArguments {
   std::uint64_t x = 0, y = 0, v = 0, vt = 0, scales = 0, amax = 0, cos = 0, sin = 0;
   std::int64_t x_stride_batch = 0, x_stride_seq = 0, x_stride_head = 0;  // bytes; of V too
   std::int64_t y_stride_batch = 0, y_stride_seq = 0, y_stride_head = 0;
-  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, heads_per_cta = 1, prefetch_heads = 0;
+  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, heads_per_cta = 1, prefetch_heads = 0, prefetch_tables = 0;
   float fixed_scale = 0;
   std::uint32_t signs[8] = {};
 };
@@ -159,7 +159,8 @@ constexpr Known known[] = {
     {"v_stride_seq", offsetof(PrepareArguments, x_stride_seq)},
     {"v_stride_head", offsetof(PrepareArguments, x_stride_head)},
     FLASHPTX_KNOWN(seqlen), FLASHPTX_KNOWN(heads), FLASHPTX_KNOWN(per_tensor), FLASHPTX_KNOWN(block_rows),
-    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(heads_per_cta), FLASHPTX_KNOWN(prefetch_heads), FLASHPTX_KNOWN(fixed_scale),
+    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(heads_per_cta), FLASHPTX_KNOWN(prefetch_heads), FLASHPTX_KNOWN(prefetch_tables),
+    FLASHPTX_KNOWN(fixed_scale),
     FLASHPTX_KNOWN(signs[0]), FLASHPTX_KNOWN(signs[1]), FLASHPTX_KNOWN(signs[2]), FLASHPTX_KNOWN(signs[3]),
     FLASHPTX_KNOWN(signs[4]), FLASHPTX_KNOWN(signs[5]), FLASHPTX_KNOWN(signs[6]), FLASHPTX_KNOWN(signs[7]),
 };
@@ -194,6 +195,7 @@ PrepareArguments arguments_of(const PrepareProblem& p, const PreparePointers& at
   a.per_tensor = p.scale_kind == ScaleKind::tensor;
   a.block_rows = static_cast<std::uint32_t>(p.block_rows);
   a.position = static_cast<std::uint32_t>(p.position);
+  a.prefetch_tables = p.prefetch_tables;
   a.prefetch_heads = static_cast<std::uint32_t>(p.prefetch_heads >= 0 ? p.prefetch_heads : 1);
   a.fixed_scale = p.fixed_scale;
   hadamard_signs(p.seed, a.signs);

@@ -113,6 +113,7 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
     add(f, "heads_per_cta", ParamKind::u32, "heads that one CTA does, one after the other, >= 1");
     add(f, "prefetch_heads", ParamKind::u32, "heads that it fetches to L2 ahead of the one at hand; 0: none");
   }
+  if (c.rope != Rope::none) add(f, "prefetch_tables", ParamKind::u32, "1: lines of cos and sin are fetched to L1 beside x; 0: not");
   if (c.hadamard != Hadamard::none)
     for (int i = 0; i < (c.head_dim + 31) / 32; ++i)
       add(f, "signs_" + std::to_string(i), ParamKind::u32,

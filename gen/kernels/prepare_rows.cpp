@@ -51,7 +51,7 @@ class Frame {
   void coordinates();
   void start(bool x, bool y);
   Reg next_chunk(const Reg& more);
-  void load();
+  void load(Steps* steps);
   void transform(int step, Steps* steps, const std::function<void()>& then);
   void next_step(const Reg& at, const char* stride);
   void for_heads(const std::function<void()>& body);
@@ -150,7 +150,7 @@ Reg Frame::next_chunk(const Reg& more) {
 }
 
 // All pieces of this thread's rows, in flight at once; zeros for rows beyond the end.
-void Frame::load() {
+void Frame::load(Steps* steps) {
   k.scope([&] {
     const Reg row = k.b32("loaded_row");
     // Read once; but in place, or by another CTA's RoPE, memory may be written while this kernel runs.
@@ -165,6 +165,7 @@ void Frame::load() {
       next_step(r.x_at, "x_stride_seq");
     }
   });
+  if (c.rope != Rope::none) steps->prefetch_tables();
   if (r.transforms()) prefetch();
 }
 
@@ -257,7 +258,7 @@ void Frame::stream(Steps* steps, Scales* scales) {
   if (c.sink == Sink::amax) scales->clear();
   if (c.sink == Sink::quantize) scales->read();
   const auto trip = [&] {
-    load();
+    load(steps);
     for (int step = 0; step < r.at.steps; ++step) {
       if (steps != nullptr) transform(step, steps, [&] { sink_values(step, steps, scales); });
       else sink_words(step, scales);
@@ -306,7 +307,7 @@ void Frame::store_words(int step) {
 
 // The rows of a chunk: loaded, through their steps, held as pairs.
 void Frame::hold(Steps* steps) {
-  load();
+  load(steps);
   if (steps == nullptr) return;
   for (int step = 0; step < r.at.steps; ++step) transform(step, steps, [&] { steps->pack(r.held(), step); });
 }

@@ -66,6 +66,7 @@ struct Steps {
   explicit Steps(Rows& rows);
   // Row `step`: from words to value, through RoPE and Hadamard.
   void apply(int step);
+  void prefetch_tables();
   // value, rounded, into `out` (the words of the row); signs of the inverse are applied here.
   void pack(DataType type, int step);
 
@@ -73,6 +74,7 @@ struct Steps {
   void share_signs();
   void load_signs(int v);  // those of piece v
   void table_address(int step);
+  void table_line(int step, int bytes_a_lane);
   void load_table(int v);
   void flip(int step, int v);  // the signs of piece v
   void unpack_vector(DataType type, int step, int v);

@@ -257,6 +257,34 @@ void Steps::apply_signs_f32() {
 
 // Lines of cos and sin for row `step`. Rows beyond the last take that one's: they are not stored.
 void Steps::table_address(int step) {
+  const int size = r_.c.table == DataType::f32 ? 4 : 2;
+  table_line(step, cosine_.size() * size);
+}
+
+// The lines of cos and sin of all steps to L1, while x is on its way: where registers hold the table of one row at a time
+// each step would wait for L2 anew.
+void Steps::prefetch_tables() {
+  Kernel& k = r_.k;
+  const int lines = (r_.c.head_dim / 2 * (r_.c.table == DataType::f32 ? 4 : 2) + 127) / 128;
+  k.scope([&] {
+    const Reg wanted = k.pred("wants_tables"), asks = k.pred("asks_for_table"), flag = k.b32("prefetch_tables"), line = k.b32("table_line");
+    k.ld_param_u32(flag, "prefetch_tables");
+    k.setp("ne", "u32", wanted, flag, 0);
+    k.if_(wanted, [&] {
+      for (int step = 0; step < r_.at.steps; ++step) {
+        table_line(step, 128);
+        for (int first = 0; first < lines; first += r_.at.lanes) {
+          k.add_u32(line, r_.piece, first);
+          k.setp("lt", "u32", asks, line, lines);
+          for (const Reg& at : {cos_at_, sin_at_})
+            k.emit("prefetch.global.L1", {address(at, 128 * first)}, Location::current()).when(asks);
+        }
+      }
+    });
+  });
+}
+
+void Steps::table_line(int step, int bytes_a_lane) {
   Kernel& k = r_.k;
   const int size = r_.c.table == DataType::f32 ? 4 : 2;
   k.scope([&] {
@@ -267,7 +295,7 @@ void Steps::table_address(int step) {
     k.ld_param_u32(last, "position");
     k.add_u32(line, line, last);
     k.mul_wide_u32(offset, line, r_.c.head_dim / 2 * size);
-    k.mad_wide_u32(offset, r_.piece, cosine_.size() * size, offset);
+    k.mad_wide_u32(offset, r_.piece, bytes_a_lane, offset);
     k.ld_param_u64(cos_at_, "cos");
     k.add_u64(cos_at_, cos_at_, offset);
     k.ld_param_u64(sin_at_, "sin");

@@ -26,7 +26,7 @@ struct PrepareOptions {
   int block_rows = 128, repeats = 20, position = 0, heads_per_cta = 0, prefetch_heads = -1, lanes = 0;
   std::uint64_t seed = 1, emulator_seed = 0;
   double fixed_scale = 0;
-  bool hadamard = false, transpose = false, sweep = false, json = false;
+  bool no_table_prefetch = false, hadamard = false, transpose = false, sweep = false, json = false;
 };
 
 DataType type_or_leave(const std::string& option, const std::string& text) {
@@ -52,6 +52,7 @@ PrepareJob job_of(const PrepareOptions& o, std::int64_t seqlen, int head_dim) {
   p.table = type_or_leave("--table", o.table);
   p.transpose = o.transpose;
   p.heads_per_cta = o.heads_per_cta, p.prefetch_heads = o.prefetch_heads, p.lanes = o.lanes;
+  p.prefetch_tables = !o.no_table_prefetch;
   p.position = o.position, p.table_rows = p.position + seqlen;
   if (o.what != "quantize" && o.what != "transpose") p.out = p.in;
   const Status s = job.kind == PrepareKind::transpose ? Status{} : check_prepare(p);
@@ -72,6 +73,7 @@ std::vector<PrepareJob> jobs_of(const PrepareOptions& o) {
       }
       for (PrepareJob job : prepare_sweep(o.tokens, o.hidden, s, d)) {
         job.problem.heads_per_cta = o.heads_per_cta, job.problem.prefetch_heads = o.prefetch_heads;
+        job.problem.prefetch_tables = !o.no_table_prefetch;
         const int vectors = d / 8 / std::max(1, o.lanes);  // lanes that a job cannot have are left to the host
         if (vectors > 0 && !(job.problem.rope == Rope::half && vectors % 2)) job.problem.lanes = o.lanes;
         all.push_back(job);
@@ -199,6 +201,7 @@ void add_prepare(Command& app) {
   c->add_option("--prefetch-heads", o->prefetch_heads, "With them: heads fetched to L2 ahead; 0: none, -1: the host's choice")
       ->check(range(-1, 1 << 16))
       ->capture_default_str();
+  c->add_flag("--no-table-prefetch", o->no_table_prefetch, "With rope: cos and sin are loaded when they are needed");
   c->add_option("--lanes", o->lanes, "With them: threads that share a row, 4 or 8; 0: as head_dim wants it")
       ->check(range(0, 8))
       ->capture_default_str();
