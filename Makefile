@@ -35,7 +35,8 @@ COSTLY := $(shell grep -lE '<(nlohmann/json.hpp|regex)>' $(CLI_SRC) $(TEST_SRC))
 costly_first = $(filter $(COSTLY),$(1)) $(filter-out $(COSTLY),$(1))
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 # Compiled by themselves: they clash with a neighbour (main.cpp: includes doctest with its implementation).
-ALONE := host/prepare.cpp tests/main.cpp tools/reference/prepare.cpp
+ALONE := host/prepare.cpp host/fp8_attention.cpp tools/flashptx/prepare_command.cpp tests/emulator/snippet_test.cpp \
+         tests/host/prepare_refusal_test.cpp tests/host/prepare_test.cpp tests/main.cpp tools/reference/prepare.cpp
 grouped = $(if $(filter 1,$(TOGETHER)),$(call objects,$(1)),$(call objects,$(filter $(ALONE),$(1))) \
             $(call by_folder,$(filter-out $(ALONE),$(1))))
 by_folder = $(foreach d,$(sort $(dir $(1))),\
@@ -73,6 +74,8 @@ OPT = -O2
 # Where speed does not matter, compile quickly: a clean build is to stay below a minute on two cores.
 $(BUILD)/gen/%.o $(BUILD)/host/%.o: OPT = -O1
 $(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o: OPT = -O0
+# These only call the builder: emitting a kernel takes as long at -O0, compiling them half as long.
+$(BUILD)/gen/kernels/%.o $(BUILD)/gen/tile/%.o: OPT = -O0
 $(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast
 # g++ 12 sees overlap in every "text" + std::to_string(n) at this level (GCC bug 105651).
 $(HOT_OBJ): OPT = -O2 -Wno-restrict

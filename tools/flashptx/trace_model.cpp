@@ -7,8 +7,8 @@
 // issues is counted from the emitted kernel. Left out: dependencies inside a warp, register-bank
 // conflicts, L2 misses, other CTAs, and tensor cores that take turns between warpgroups inside a product.
 // The rates are the units' (tools/bench/results/units_h200.csv) where `units` measures them; the latencies and
-// the effective rates beside wgmma were fitted to twelve kernels measured with marks on an H200
-// (tools/bench/results/trace_h200.csv): clocks a trip are within 12 % of all of them. Next: trace.h.
+// the effective rates beside wgmma were fitted to twelve 16-bit kernels measured with marks on an H200, the
+// transposing warps' to three 8-bit ones (tools/bench/results/trace_h200.csv): clocks a trip are within 15 % of all. Next: trace.h.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -31,7 +31,7 @@ constexpr double kToken = 35;              // a turn that is there
 constexpr double kWaitGroup = 33;          // a wait for products that are complete
 constexpr double kWgmmaLatency = 137;      // from the last m64nNk16's turn to readable registers
 constexpr int kQueued = 4;                 // wgmma instructions that stand issued before the tensor cores take them
-constexpr double kTransposeGap = 6;        // between two instructions of a transposing warp: its chains are latency
+constexpr double kTransposeGap = 10;       // between two instructions of a transposing warp: its chains are latency
 constexpr int kTransposeSlots = 45;        // of one group of 16 columns and 128 keys: 4 x (ldmatrix, 4 prmt, 2, stmatrix), addresses
 constexpr int kIssueLoad = 30;          // of the producer, for one block
 constexpr int kLoadLatency = 700;       // TMA from L2

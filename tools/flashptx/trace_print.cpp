@@ -149,11 +149,11 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
   };
   line("cycles a trip", s.cycles_per_trip, planned ? planned->cycles_per_trip : 0, "%7.0f");
   line("tensor cores", 100 * s.tensor_busy, planned ? 100 * planned->tensor_busy : 0, "%7.1f %%");
-  line("softmax under", 100 * s.overlap_own, planned ? 100 * planned->overlap_own : 0,
+  const bool few = trace.marked == Marks::few;  // then the end of a product is not known to a fraction of a step
+  if (!few) line("softmax under", 100 * s.overlap_own, planned ? 100 * planned->overlap_own : 0,
        "%7.1f %% own wgmma in flight");
-  line("", 100 * s.overlap_any, planned ? 100 * planned->overlap_any : 0,
+  if (!few) line("", 100 * s.overlap_any, planned ? 100 * planned->overlap_any : 0,
        "%7.1f %% any wgmma running");
-  const bool few = trace.marked == Marks::few;
   if (!few)
     line("waiting", 100 * s.waiting / s.cycles_per_trip,
          planned ? 100 * planned->waiting / planned->cycles_per_trip : 0,

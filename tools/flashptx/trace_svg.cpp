@@ -47,11 +47,12 @@ double draw_table(svg::Canvas& c, const Schedule& s, double y) {
 
 double table_height(const Schedule& s) { return 24 + kCell * static_cast<double>(s.steps.size() + 1) + 12; }
 
-std::string figures(const TraceSummary& s) {
+std::string figures(const TraceSummary& s, Marks marked) {
   if (s.trips == 0) return "too few trips for figures";
   const auto percent = [](double x) { return svg::short_number(std::round(100 * x)) + " %"; };
   return svg::short_number(std::round(s.cycles_per_trip)) + " clocks a trip, tensor cores " + percent(s.tensor_busy) +
-         " busy, " + percent(s.overlap_own) + " of the softmax under own products";
+         " busy" +
+         (marked == Marks::few ? "" : ", " + percent(s.overlap_own) + " of the softmax under own products");
 }
 
 std::string source(const Trace& t) {
@@ -73,7 +74,7 @@ std::string trace_svg(const Trace& trace, const Trace& model, int trips) {
                         (bars.empty() ? 0 : trip_bars_height(bars.size())) + 8;
   svg::Canvas c(lanes_width, height);
   c.text(24, 32, trace.config.name(), {.size = 17, .bold = true});
-  c.text(24, 54, source(trace) + ". " + figures(summary) + ".", {.size = 12.5, .fill = "#4a5058"});
+  c.text(24, 54, source(trace) + ". " + figures(summary, trace.marked) + ".", {.size = 12.5, .fill = "#4a5058"});
   double y = draw_table(c, schedule, 74);
   c.text(24, y + 14, trace.modelled ? "Modelled timeline" : "Measured timeline", {.size = 13.5, .bold = true});
   y = draw_legend(c, y + 24);
@@ -96,7 +97,7 @@ std::string diff_svg(const Trace& a, const Trace& b, int trips) {
   for (const auto& [name, trace, summary, from] :
        {std::tuple{"A", &a, &sa, fa}, std::tuple{"B", &b, &sb, fb}}) {
     c.text(24, y + 14, std::string(name) + "  " + trace->config.name(), {.size = 13.5, .bold = true});
-    c.text(24, y + 32, source(*trace) + ". " + figures(*summary) + ".", {.size = 12, .fill = "#4a5058"});
+    c.text(24, y + 32, source(*trace) + ". " + figures(*summary, trace->marked) + ".", {.size = 12, .fill = "#4a5058"});
     y = draw_lanes(c, trace->ctas.front(), from, from + span, y + 44, trace->modelled) + 6;
   }
   draw_trip_bars(c, {{"A", &sa, a.config.plan.table()}, {"B", &sb, b.config.plan.table()}}, y);
