@@ -204,6 +204,13 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   return p;
 }
 
+Plan long_keys_plan(const ProblemClass& problem) {
+  Plan p = standard_plan(problem);
+  p.two_level = true;
+  p.schedule = "serial";  // a block's product then lives in S's registers
+  return p;
+}
+
 std::vector<KernelConfig> catalog() {
   std::vector<KernelConfig> out;
   for (DataType dtype : {DataType::bf16, DataType::f16})
@@ -227,6 +234,10 @@ std::vector<KernelConfig> catalog() {
         c.problem.v_transposed = v_transposed;
         c.plan = standard_plan(c.problem);
         out.push_back(c);
+        if (v_transposed || d == 64) {
+          c.plan = long_keys_plan(c.problem);
+          out.push_back(c);
+        }
       }
   // The same computation with a plain softmax and two warpgroups: the one to read first.
   KernelConfig simple;

@@ -160,10 +160,12 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
     }
   }
   if (c.eight_bit()) {
-    out->config = KernelConfig{c, standard_plan(c)};
+    const bool long_keys = p.seqlen_k > single_level_keys;
+    out->config = KernelConfig{c, long_keys ? long_keys_plan(c) : standard_plan(c)};
     out->reason = p.v_transposed   ? "8 bit, V given transposed"
                   : c.v_transposed ? "8 bit, V transposed by a pass of its own, into the workspace"
                                    : "8 bit, V transposed by three warps of the kernel";
+    if (long_keys) out->reason += "; sums in two levels: more than 8192 keys";
     return {};
   }
   for (const SelectRow& r : select_table()) {

@@ -89,7 +89,7 @@ void emit_consumer_setup(ForwardContext& f) {
   f.block = k.b32("block");
   f.s_acc = k.f32("s_acc", f.n() / 2);
   f.o_acc = k.f32("o_acc", f.dv() / 2);
-  if (f.config.plan.two_level) f.o_new = k.f32("o_new", f.dv() / 2);
+  if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
@@ -347,7 +347,7 @@ void emit_release_previous_q(ForwardContext& f) {
 bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
-  if (c.plan.two_level) return false;
+  if (c.plan.two_level) return false;  // spills at head_dim 128
   if (c.problem.eight_bit()) {
     // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
     SharedLayout m(c);
@@ -838,7 +838,9 @@ std::string check_forward(const KernelConfig& c) {
     return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
   RegisterSplit split = register_split(c);
   int packed = p.eight_bit() ? plan.tile_kv / 8 : s->p_shares_s() ? 0 : plan.tile_kv / 4;
-  int live = plan.tile_kv / 2 + p.head_dim_v / 2 * (plan.two_level ? 2 : 1) + packed;
+  int fresh = !plan.two_level ? 0 : s->p_shares_s() ? p.head_dim_v / (p.head_dim_v > 64 ? 4 : 2) : p.head_dim_v / 2;
+  int live = plan.two_level && s->p_shares_s() ? std::max(plan.tile_kv / 2, fresh) : plan.tile_kv / 2 + fresh;
+  live += p.head_dim_v / 2 + packed;
   if (live + (p.eight_bit() ? 14 : 24) > split.consumer)
     return at("accumulators need", live, "registers a thread (S, O, P) and 24 for the rest, more than the " +
                                              std::to_string(split.consumer) + " of a consumer");

@@ -124,6 +124,8 @@ struct ForwardContext {
     if (!eight_bit()) return 0;
     return config.plan.softmax == Softmax::lazy ? 8 - config.plan.lazy_threshold_log2 : 8;
   }
+  bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
+  int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
   // 8 bit, full: every row's limit is seqlen_k, and the two registers are wanted elsewhere.
   bool has_col_limits() const { return causal() || !eight_bit(); }
   bool causal() const { return config.problem.mask == Mask::causal; }

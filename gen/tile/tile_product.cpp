@@ -56,6 +56,25 @@ void emit_qk(ForwardContext& f) {
   });
 }
 
+// O += P V by way of o_new, all or half of the columns at a time: issue, wait, add. Only where P V is waited for at once, so that
+// o_new can live in S's registers.
+void emit_pv_promoted(ForwardContext& f, const Reg& v_desc) {
+  Kernel& k = f.k;
+  Reg b = k.b64("v_step");
+  int columns = f.promoted_columns();
+  for (int first = 0; first < f.dv(); first += columns) {
+    k.wgmma_fence().note(first ? "the next columns" : "again: the wait loop above is a branch (ptxas C7519)");
+    for (int step = 0; step < f.n() / 32; ++step) {
+      k.add_s64(b, v_desc, (step / 4 * f.smem.slab_bytes_v + step % 4 * 32 + first * 128) / 16);
+      k.wgmma_rs_8("e4m3", f.type(), columns, f.o_new.slice(0, columns / 2), f.p.slice(4 * step, 4), b, step ? 1 : 0);
+    }
+    k.wgmma_commit_group();
+    k.wgmma_wait_group(0).note("this block's product");
+    for (int i = 0; i < columns / 2; ++i)
+      k.add_ftz_f32(f.o_acc[first / 2 + i], f.o_acc[first / 2 + i], f.o_new[i]);
+  }
+}
+
 void emit_pv(ForwardContext& f, int lag) {
   Kernel& k = f.k;
   const SharedLayout& m = f.smem;
@@ -71,6 +90,10 @@ void emit_pv(ForwardContext& f, int lag) {
     k.wait("v_full", address(bar, m.v_full), slot.phase);
     trace_mark(f, TraceEvent::pv);
     Reg v_desc = descriptor(f, "v", slot.stage, m.v_stage_bytes, m.v, f.eight_bit() ? 0 : m.slab_bytes_v);
+    if (f.promotes_at_once()) {
+      emit_pv_promoted(f, v_desc);
+      return;
+    }
     Reg b = k.b64("v_step");
     k.wgmma_fence().note("again: the wait loop above is a branch (ptxas C7519)");
     for (int step = 0; step < f.n() / f.k_step(); ++step) {
@@ -90,7 +113,7 @@ void emit_pv(ForwardContext& f, int lag) {
 // The tensor cores keep about 14 bits of an FP8 sum (DeepSeek-V3 report, 3.3.2): over long rows the small addends are lost.
 // Here they sum 128 keys at most, and fp32 adds the blocks: 64 additions a thread and block at head_dim 128.
 void emit_promote(ForwardContext& f) {
-  if (!f.config.plan.two_level) return;
+  if (!f.config.plan.two_level || f.promotes_at_once()) return;
   for (int i = 0; i < f.o_acc.size(); ++i) f.k.add_ftz_f32(f.o_acc[i], f.o_acc[i], f.o_new[i]);
 }
 
