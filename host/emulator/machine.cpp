@@ -276,7 +276,7 @@ Warp* Machine::pick() {
 
 void Machine::run() {
   while (live_warps_ > 0) {
-    if (level >= 2 && !pending.empty() && random.below(3) == 0) land_one(true);
+    if (level >= 2 && !pending.empty() && random.below(3) == 0) land_one(true, false);
     Warp* w = pick();
     if (w) {
       run_warp(*w,
@@ -285,7 +285,7 @@ void Machine::run() {
       continue;
     }
     if (!pending.empty()) {
-      land_one(level > 0);
+      land_one(level > 0, true);
       continue;
     }
     if (time_out_waiters()) continue;
@@ -303,7 +303,7 @@ void Machine::run() {
     e.cta = c.get();
     publish(e);
   }
-  while (!pending.empty()) land_one(false);
+  while (!pending.empty()) land_one(false, true);
 }
 
 // What must happen although some warp can always run: late copies land at last, the host hears of
@@ -321,7 +321,7 @@ void Machine::watch() {
   const std::uint64_t idle = steps - progress_steps_;
   // A warp that polls (mbarrier.test_wait, a flag in memory) never sleeps; the copy that it waits
   // for lands once everybody has had a long time.
-  if (idle > 4096 * warps.size() && !pending.empty()) land_one(level > 0);
+  if (idle > 4096 * warps.size() && !pending.empty()) land_one(level > 0, true);
   if (steps < next_tick_) return;
   next_tick_ = steps + ticks_apart();
   if (grid.tick && grid.tick(steps - ticked_)) throw Cancelled();

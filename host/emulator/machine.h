@@ -181,6 +181,7 @@ struct AsyncOp {
   std::uint64_t phase_at_issue = 0;
   std::uint64_t order = 0;
   bool parted = false;     // land_part has had its say
+  bool lazy = false;       // its writes to global memory come after all that need not wait for them
   bool read_done = false;  // out of shared memory: `source` was read, the writes are to come
   std::vector<std::uint8_t> source = {};
   std::uint32_t source_origin = 0;
@@ -264,7 +265,7 @@ class Machine {
   void issue(AsyncOp op);
   bool land_part(AsyncOp& op);
   void land(AsyncOp& op);
-  bool land_one(bool random_choice);
+  bool land_one(bool random_choice, bool forced);
   void execute_wgmma(Cta& cta, int warpgroup, std::uint32_t through);
   void complete_bulk(AsyncOp& op);
   std::string describe_stuck() const;

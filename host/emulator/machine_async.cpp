@@ -3,7 +3,7 @@
 // Level 0 lands a copy as it is issued. Else the copy waits in a list, its destination poisoned,
 // until nothing else can run (level 1) or until chance picks it (level 2). Landing moves the bytes,
 // then signals. A copy out of shared memory reads first, which ends a wait_group.read, and writes when
-// it is picked again; at level 2 a copy in may bring and signal a part of its bytes first. Next: tensor_map.h.
+// it is picked again, one of four at the very last; at level 2 a copy in may bring and signal a part of its bytes first. Next: tensor_map.h.
 #include "host/emulator/machine.h"
 
 namespace flashptx::emulator {
@@ -92,11 +92,15 @@ std::uint8_t* global_bytes(Machine& m, const AsyncOp& op, std::uint32_t bytes, b
 void bring(Machine& m, const AsyncOp& op, const TiledMap& map, const Destination& d) {
   std::uint8_t* to = d.cta->shared.data() + (d.shared - shared_origin);
   if (op.kind == Kind::tensor_load)
-    check_copy(m, op, tma_load(map, op.coordinates, d.shared, d.cta->shared.data(), shared_origin, *m.grid.memory), false);
+    check_copy(m, op,
+               tma_load(map, op.coordinates, d.shared, d.cta->shared.data(), shared_origin, *m.grid.memory),
+               false);
   else if (op.kind == Kind::bulk_load)
     std::memcpy(to, global_bytes(m, op, op.bytes, false), op.bytes);
   else
-    std::memcpy(to, m.shared_pointer(*op.warp, *op.instr, op.lane, static_cast<std::uint32_t>(op.global), op.bytes, nullptr),
+    std::memcpy(to,
+                m.shared_pointer(*op.warp, *op.instr, op.lane, static_cast<std::uint32_t>(op.global),
+                                 op.bytes, nullptr),
                 op.bytes);
 }
 
@@ -173,6 +177,7 @@ bool Machine::land_part(AsyncOp& op) {
     op.source.assign(shared.begin() + from, shared.begin() + static_cast<std::ptrdiff_t>(to));
     op.source_origin = shared_origin + from;
     op.read_done = true;
+    op.lazy = random.below(4) == 0;
     ++progress;
     wake_warp(w, Wait::bulk);
     return true;
@@ -260,9 +265,15 @@ void Machine::land(AsyncOp& op) {
   }
 }
 
-bool Machine::land_one(bool random_choice) {
-  if (pending.empty()) return false;
-  std::size_t at = random_choice ? random.below(static_cast<std::uint32_t>(pending.size())) : 0;
+bool Machine::land_one(bool random_choice, bool forced) {
+  std::vector<std::size_t> may;
+  for (std::size_t i = 0; i < pending.size(); ++i)
+    if (!(pending[i].lazy && pending[i].read_done)) may.push_back(i);
+  if (may.empty()) {
+    if (pending.empty() || !forced) return false;
+    for (std::size_t i = 0; i < pending.size(); ++i) may.push_back(i);
+  }
+  std::size_t at = may[random_choice ? random.below(static_cast<std::uint32_t>(may.size())) : 0];
   // An arrival that stands for earlier cp.async of its thread comes after them.
   if (pending[at].kind == Kind::cp_async_arrive)
     for (std::size_t i = 0; i < at; ++i)

@@ -136,6 +136,7 @@ class Mutator {
     }
     if (op.rfind("wgmma.wait_group", 0) == 0) shift("wait_group count", R"( (\d+);)", {1});
     if (op.rfind("cp.async.bulk.wait_group", 0) == 0) shift("wait_group count", R"( (\d+);)", {1});
+    if (op == "cp.async.bulk.wait_group") replace("wait for reads only", R"((wait_group) )", {"wait_group.read"});
     if (op.rfind("setmaxnreg.inc", 0) == 0) shift("setmaxnreg count", R"( (\d+);)", {16});
     if (op.rfind("setmaxnreg.dec", 0) == 0) shift("setmaxnreg count", R"( (\d+);)", {64});
   }

@@ -165,7 +165,8 @@ class Harness {
     const int tile = config.tile_q(), block = config.plan.tile_kv;
     problems_.push_back({make_attention(config, 2 * tile + 8, std::max(tile, 4 * block) + 44,
                                         reference::Inputs::random, 3)});
-    problems_.push_back({make_attention(config, redone(config))});
+    problems_.push_back({make_attention(config, redone(config, 2))});
+    problems_.push_back({make_attention(config, redone(config, 0))});
     problems_.push_back({make_attention(config, tile - 8, 2 * block - 5, reference::Inputs::random, 12)});
     problems_.push_back({make_attention(config, tile + 8, 0)});
     for (Problem& p : problems_) {
@@ -210,18 +211,20 @@ class Harness {
     std::uint64_t limit = 0;
     double o_error = 0, lse_error = 0;  // twice those of the kernel itself
   };
-  static reference::Tensors redone(const KernelConfig& c) {
+  // A tile for each of three heads; those from `first_head` on meet a key that exceeds the rest, in rows of which the
+  // others say whether all keys are where they belong.
+  static reference::Tensors redone(const KernelConfig& c, int first_head) {
     reference::Problem p;
     p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.threads = 1;
-    p.heads_q = p.heads_kv = 2;
+    p.heads_q = p.heads_kv = 3;
     p.head_dim = p.head_dim_v = c.problem.head_dim;
-    p.seqlen_q = c.tile_q() + 8;
+    p.seqlen_q = c.tile_q() - 8;
     p.seqlen_k = (c.plan.guard_blocks + 2) * c.plan.tile_kv + 10;
+    if (p.mask == Mask::causal) p.seqlen_k += c.tile_q();
     const double jump = p.dtype == DataType::f16 ? 20 : 140;
-    return flashptx::test::scored_tensors(
-        p, flashptx::test::jumping_scores(&p, jump, [](std::int64_t head, std::int64_t row) {
-            return head == 0 && row % 16 < 8;  // the other rows say whether all keys are where they belong
-          }));
+    const flashptx::test::Scores scores = flashptx::test::jumping_scores(
+        &p, jump, [=](std::int64_t head, std::int64_t row) { return head >= first_head && row % 16 < 8; });
+    return flashptx::test::scored_tensors(p, scores);
   }
   // A label or a statement of several lines counts where it begins or ends.
   static bool reaches(const Problem& p, const Mutant& m) {
