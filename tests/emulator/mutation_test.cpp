@@ -1,14 +1,18 @@
 // How good the checkers are: single mutants of catalogued kernels, each of which must end in a
 // fault or a wrong result, or be listed here as harmless with the reason.
 //
-// The runner takes a sample of two kernels; `make mutants` takes all (FLASHPTX_MUTANTS=all; a name
-// or "catalog" picks other kernels) and prints the table by kind. A mutant runs round-robin and then
+// The runner takes a sample of three kernels; `make mutants` takes all (FLASHPTX_MUTANTS=all; a name
+// or "catalog" picks other kernels) and prints the table by kind. Measured with each fifth mutant of a kind: of those
+// that change something 167 of 168 were noticed (d64 causal), 170 of 173 (d128 full), 158 of 161 (e4m3, V transposed in
+// the kernel), and 145 of 146, 131 of 134, 141 of 141 faults named the line, the barrier, its ring or what is missing.
+// The seven: four are explained below since; for three the problem of redone tiles was made wider afterwards. A mutant runs round-robin and then
 // under adversaries, until something notices. Next: mutants.h.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <regex>
+#include <sstream>
 #include <thread>
 
 #include "tests/attention/scores.h"
@@ -37,6 +41,7 @@ struct Harmless {
   const char* statement;
   const char* change;
   const char* why;
+  bool without_keys = false;  // only in the copy of a tile's end for rows that see no key
 };
 const Harmless harmless[] = {
     {"drop wgmma.fence", "", "",
@@ -58,8 +63,8 @@ const Harmless harmless[] = {
      "the next tile's S is waited for again where it is read"},
     {"wait_group count", R"(^wgmma\.wait_group)", R"( 1;)",
      "as above: O's group is the older one"},
-    {"drop mbarrier wait", R"(WAIT_[KQV]\w*;|WAIT_TILE_EMPTY)", "",
-     "a first turn on a fresh barrier, which passes at once; or, in K and V, a block that the warpgroup only hands on, never a whole ring ahead"},
+    {"drop mbarrier wait", R"(WAIT_([KQV]|RAW)\w*;|WAIT_TILE_EMPTY)", "",
+     "a first turn on a fresh barrier, which passes at once; in K and V, a block that the warpgroup only hands on, never a whole ring ahead; or the first load of a tile that is done again, when all warps have finished the tiles before"},
     {"stage mask", R"(slot_stage|sync_stage)", "",
      "runs where the count is even in these problems: same value"},
     {"phase shift", R"(slot_phase|sync_phase)", "",
@@ -72,11 +77,26 @@ const Harmless harmless[] = {
      "after the last tile: nobody waits for that slot again"},
     {"drop guard", R"(slot_bar)", "",
      "after the last tile: nobody waits for that slot again"},
+    {"wait for reads only", "", "",
+     "a warpgroup that sees no key stores the same zeros when its tile is done again", true},
+    {"drop cp.async.bulk.wait_group", R"(wait_group 0;)", "", "likewise", true},
+    {"wait_group count", R"(^cp\.async\.bulk\.wait_group 0;)", "", "likewise", true},
 };
+
+bool in_end_without_keys(const Mutant& m) {
+  std::istringstream lines(m.text);
+  bool inside = false;
+  std::string line;
+  for (std::size_t number = 1; number < m.line && std::getline(lines, line); ++number) {
+    if (line.find("no key is visible: O = 0") != std::string::npos) inside = true;
+    if (line.find("== S = Q K^T") != std::string::npos) inside = false;
+  }
+  return inside;
+}
 
 const Harmless* explained(const Mutant& m) {
   for (const Harmless& h : harmless)
-    if (m.kind == h.kind && std::regex_search(m.before, std::regex(h.statement)) &&
+    if (m.kind == h.kind && (!h.without_keys || in_end_without_keys(m)) && std::regex_search(m.before, std::regex(h.statement)) &&
         std::regex_search(m.change, std::regex(h.change)))
       return &h;
   return nullptr;
@@ -96,6 +116,9 @@ void judge_place(const std::string& clean, const Mutant& m, Verdict* v) {
   if (!names.named.empty())
     v->at_barrier |= say.find(names.named[0] == '%' ? "barrier " : "barrier " + names.named) != std::string::npos;
   const auto says = [&](const char* words) { return say.find(words) != std::string::npos; };
+  if (m.kind == "swap two steps")
+    for (const char* step : {"fence.proxy.async", "bar.warp.sync", "wgmma.fence", "wait_group", "fence.mbarrier_init"})
+      v->at_missing |= (m.before + m.change).find(step) != std::string::npos && says(step);
   if (m.kind == "wait_group count") v->at_missing = says("wait_group");
   if (m.kind == "drop mbarrier wait") v->at_missing = says("has not waited for that phase") || says("no barrier orders");
   if (m.kind == "drop bar.sync") v->at_missing = says("a barrier after mbarrier.init is missing") || says("no barrier orders");
@@ -219,11 +242,12 @@ class Harness {
     p.heads_q = p.heads_kv = 3;
     p.head_dim = p.head_dim_v = c.problem.head_dim;
     p.seqlen_q = c.tile_q() - 8;
-    p.seqlen_k = (c.plan.guard_blocks + 2) * c.plan.tile_kv + 10;
+    p.seqlen_k = (c.plan.guard_blocks + 3) * c.plan.tile_kv + 10;
     if (p.mask == Mask::causal) p.seqlen_k += c.tile_q();
     const double jump = p.dtype == DataType::f16 ? 20 : 140;
-    const flashptx::test::Scores scores = flashptx::test::jumping_scores(
+    flashptx::test::Scores scores = flashptx::test::jumping_scores(
         &p, jump, [=](std::int64_t head, std::int64_t row) { return head >= first_head && row % 16 < 8; });
+    scores.noise = 0.125;  // every column of Q and K counts
     return flashptx::test::scored_tensors(p, scores);
   }
   // A label or a statement of several lines counts where it begins or ends.
@@ -328,9 +352,9 @@ TEST_SUITE("emulator/mutation") {
     const std::string which = asked ? asked : "";
     const std::size_t step = thinned ? static_cast<std::size_t>(std::max(1, std::atoi(thinned))) : 1;
     if (which.empty()) {
-      try_mutants(named(small_causal), 24, false);
-      try_mutants(named(guarded), 24, false);
-      try_mutants(named(eight_bit), 40, false);
+      try_mutants(named(small_causal), 96, false);
+      try_mutants(named(guarded), 96, false);
+      try_mutants(named(eight_bit), 120, false);
     } else if (which == "catalog") {
       for (const KernelConfig& c : catalog()) try_mutants(c, step, true);
     } else if (which == "all") {
