@@ -5,8 +5,8 @@
 // or "catalog" picks other kernels) and prints the table by kind. Measured with each fifth mutant of a kind: of those
 // that change something 167 of 168 were noticed (d64 causal), 170 of 173 (d128 full), 158 of 161 (e4m3, V transposed in
 // the kernel), and 145 of 146, 131 of 134, 141 of 141 faults named the line, the barrier, its ring or what is missing.
-// The seven: four are explained below since; for three the problem of redone tiles was made wider afterwards. A mutant runs round-robin and then
-// under adversaries, until something notices. Next: mutants.h.
+// The seven: four are explained below since; for three the problem of redone tiles was made wider afterwards.
+// A mutant runs round-robin and then under adversaries, until something notices. Next: mutants.h.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
