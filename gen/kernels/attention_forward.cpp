@@ -31,16 +31,15 @@ void emit_barrier_init(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 4).note("the warpgroup's four warps");
     }
-    for (int i = 0; i < plan.kv_stages; ++i) {
-      k.mbarrier_init(address(f.base, m.k_full + 8 * i), 1).note("the producer's expect_tx; TMA completes it");
-      k.mbarrier_init(address(f.base, m.k_empty + 8 * i), warps).note("one arrival a consumer warp");
-      if (i >= plan.v_ring()) continue;
-      k.mbarrier_init(address(f.base, m.v_full + 8 * i), v_writers);
-      k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
-    }
-    for (int i = plan.kv_stages; i < plan.v_ring(); ++i) {
-      k.mbarrier_init(address(f.base, m.v_full + 8 * i), v_writers);
-      k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
+    for (int i = 0; i < std::max(plan.kv_stages, plan.v_ring()); ++i) {
+      if (i < plan.kv_stages) {
+        k.mbarrier_init(address(f.base, m.k_full + 8 * i), 1).note("the producer's expect_tx; TMA completes it");
+        k.mbarrier_init(address(f.base, m.k_empty + 8 * i), warps).note("one arrival a consumer warp");
+      }
+      if (i < plan.v_ring()) {
+        k.mbarrier_init(address(f.base, m.v_full + 8 * i), v_writers);
+        k.mbarrier_init(address(f.base, m.v_empty + 8 * i), warps);
+      }
     }
     for (int i = 0; i < m.raw_stages; ++i) {
       k.mbarrier_init(address(f.base, m.raw_full + 8 * i), 1).note("V as it lies in memory");
@@ -404,6 +403,37 @@ std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initialize
   return steps;
 }
 
+Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, const Reg& more,
+                    const std::function<void()>& ahead) {
+  Kernel& k = f.k;
+  Budget budget;
+  k.add_u32(f.kv_count, f.kv_count, 1);
+  k.setp("ne", "u32", more, f.block, 0);
+  k.if_(more, [&] {
+    budget.from = k.mark();
+    k.loop("kv loop", [&] {
+      k.sub_u32(f.block, f.block, 1);
+      if (ahead) ahead();
+      budget.steps = emit_trip(f, steady, true);
+      k.add_u32(f.kv_count, f.kv_count, 1);
+      k.setp("ne", "u32", more, f.block, 0);
+      return more;
+    });
+    budget.to = k.mark();
+  });
+  return budget;
+}
+
+void emit_empty_rows(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.comment("no key is visible: O = 0, LSE = -inf");
+  for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
+  for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
+  if (f.checks_block_sums())
+    for (int r = 0; r < 2; ++r) k.mov_f32(f.p_offset[r], f32_imm(0.0f));
+  for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
+}
+
 namespace {
 
 struct ConsumerState {
@@ -414,7 +444,6 @@ struct ConsumerState {
 // Trips 0 .. blocks-1, from a first Q K^T already issued to the last P V's issue (or end).
 Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   Kernel& k = f.k;
-  Budget budget;
   Reg more = k.pred("more_blocks");
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
@@ -423,19 +452,7 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
   emit_trip(f, without(trips.peeled, {Do::qk}));
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
-  k.add_u32(f.kv_count, f.kv_count, 1);
-  k.setp("ne", "u32", more, f.block, 0);
-  k.if_(more, [&] {
-    budget.from = k.mark();
-    k.loop("kv loop", [&] {
-      k.sub_u32(f.block, f.block, 1);
-      budget.steps = emit_trip(f, trips.steady, true);
-      k.add_u32(f.kv_count, f.kv_count, 1);
-      k.setp("ne", "u32", more, f.block, 0);
-      return more;
-    });
-    budget.to = k.mark();
-  });
+  Budget budget = emit_kv_loop(f, trips.steady, more);
   k.section("epilogue trip: what still lags");
   bool crossing = crosses_tiles(f.config, trips);
   emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue);
@@ -528,13 +545,7 @@ void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const Cons
 
 // A tile (or this warpgroup's part of it) in which no key is visible.
 void emit_no_keys(ForwardContext& f, const ConsumerState& st) {
-  Kernel& k = f.k;
-  k.comment("no key is visible: O = 0, LSE = -inf");
-  for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
-  for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
-  if (f.checks_block_sums())
-    for (int r = 0; r < 2; ++r) k.mov_f32(f.p_offset[r], f32_imm(0.0f));
-  for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
+  emit_empty_rows(f);
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   emit_tile_end(f, false, false, st);
 }

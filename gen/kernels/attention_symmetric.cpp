@@ -113,15 +113,7 @@ struct Loader {
 void emit_tile_registers(ForwardContext& f) {
   Kernel& k = f.k;
   f.tile = k.b32("tile"), f.q_block = k.b32("q_block"), f.kv_head = k.b32("kv_head");
-  f.heads_q = k.b32("heads_q"), f.heads_kv = k.b32("heads_kv");
-  f.q_blocks = k.b32("q_blocks"), f.bh_count = k.b32("bh_count"), f.tiles = k.b32("tiles");
-  k.ld_param_u32(f.heads_q, "heads_q");
-  k.ld_param_u32(f.heads_kv, "heads_kv");
-  k.ld_param_u32(f.bh_count, "batch");
-  k.mul_lo_u32(f.bh_count, f.bh_count, f.heads_q);
-  k.add_u32(f.q_blocks, f.seqlen_q, f.config.tile_q() - 1);
-  k.div_u32(f.q_blocks, f.q_blocks, f.config.tile_q()).note("ceil(seqlen_q / tile_q)");
-  k.mul_lo_u32(f.tiles, f.q_blocks, f.bh_count);
+  emit_tile_counts(f);
   k.mov_b32(f.tile, special("ctaid.x"));
 }
 
@@ -134,42 +126,22 @@ int v_lag(const Schedule& s) {
 
 Budget emit_tile_blocks_loop(ForwardContext& f, Loader& loader, const Derived& trips) {
   Kernel& k = f.k;
-  Budget budget;
   Reg more = k.pred("more_blocks");
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
   emit_trip(f, trips.peeled);
-  k.add_u32(f.kv_count, f.kv_count, 1);
-  k.setp("ne", "u32", more, f.block, 0);
-  k.if_(more, [&] {
-    budget.from = k.mark();
-    k.loop("kv loop", [&] {
-      k.sub_u32(f.block, f.block, 1);
-      trace_position(f, f.kv_count);
-      k.section("thread 0 refills what the trip before has freed");
-      loader.only_loader([&] {
-        loader.block(true);
-        loader.block(false);
-      });
-      budget.steps = emit_trip(f, trips.steady, true);
-      k.add_u32(f.kv_count, f.kv_count, 1);
-      k.setp("ne", "u32", more, f.block, 0);
-      return more;
+  Budget budget = emit_kv_loop(f, trips.steady, more, [&] {
+    trace_position(f, f.kv_count);
+    k.section("thread 0 refills what the trip before has freed");
+    loader.only_loader([&] {
+      loader.block(true);
+      loader.block(false);
     });
-    budget.to = k.mark();
   });
   k.section("epilogue trip: what still lags");
   emit_trip(f, trips.epilogue);
   return budget;
-}
-
-void emit_no_keys(ForwardContext& f) {
-  Kernel& k = f.k;
-  k.comment("no key is visible: O = 0, LSE = -inf");
-  for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
-  for (int i = 0; i < 4; ++i) k.mov_f32(f.row_sum[i], f32_imm(0.0f));
-  for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
 }
 
 Budget emit_one_tile(ForwardContext& f, Loader& loader, const Schedule& schedule) {
@@ -191,7 +163,7 @@ Budget emit_one_tile(ForwardContext& f, Loader& loader, const Schedule& schedule
   emit_wait_q(f);
   Reg sees = k.pred("sees_keys");
   k.setp("ne", "u32", sees, f.own_blocks, 0);
-  k.if_else(sees, [&] { budget = emit_tile_blocks_loop(f, loader, derive(schedule)); }, [&] { emit_no_keys(f); });
+  k.if_else(sees, [&] { budget = emit_tile_blocks_loop(f, loader, derive(schedule)); }, [&] { emit_empty_rows(f); });
   trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::finish_rows);
   emit_finish_rows(f);

@@ -4,6 +4,7 @@
 // Next: attention_symmetric.cpp, the shorter of the two kernels.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <vector>
 
@@ -27,6 +28,12 @@ void emit_warpgroup_range(ForwardContext& f);
 void emit_wait_q(ForwardContext& f);
 void emit_step(ForwardContext& f, const PlannedStep& step);
 std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, bool steady = false);
+// Trips 1 .. blocks - 1, after trip 0 has been emitted; `more` is a predicate of the caller's scope. `ahead` runs at each
+// trip's head.
+Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, const Reg& more,
+                    const std::function<void()>& ahead = {});
+// What the epilogue stores for rows without keys.
+void emit_empty_rows(ForwardContext& f);
 std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initializer_list<Do> dropped);
 LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLayout& m);
 void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, const SharedLayout& m,

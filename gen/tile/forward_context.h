@@ -141,6 +141,7 @@ Reg ring_barrier(ForwardContext& f, const std::string& name, const Reg& stage, i
 
 // --- tile scheduling (gen/tile/tile_scheduler.cpp)
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles
+void emit_tile_counts(ForwardContext& f);             // heads, query blocks, tiles: by whoever decodes
 void emit_decode_tile(ForwardContext& f);             // tile -> q_row0, bh, head, batch, kv_head, blocks
 void emit_tile_blocks(ForwardContext& f);             // q_row0 -> blocks
 void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t marker);  // producer
@@ -176,7 +177,10 @@ void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int
 void emit_mask(ForwardContext& f);                    // mask.cpp
 void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp
 void emit_exp_sum(ForwardContext& f);
-void emit_row_scales(ForwardContext& f, const Reg& exists);  // block_scales.cpp: of the tile's Q rows, if it is one
+// 8 bit: scales (gen/tile/scales.cpp)
+void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
+void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage
+void emit_row_scales(ForwardContext& f, const Reg& exists);  // consumer: of the tile's Q rows, if it is one
 void emit_read_block_scales(ForwardContext& f);       // of the K stage at work
 void emit_scale_s(ForwardContext& f);
 void emit_scale_pv(ForwardContext& f, bool first);    // after exp_sum: P by groups, O's change of unit into alpha

@@ -42,7 +42,7 @@ struct Producer {
       trace_mark(f, is_k ? TraceEvent::k_empty_wait : TraceEvent::v_empty_wait);
       k.wait(ring + "_empty", address(bar, empty - full), parity);
       trace_mark(f, is_k ? TraceEvent::k_load : TraceEvent::v_load);
-      if (is_k && f.scales_blocks()) write_block_scales(slot.stage);
+      if (is_k && f.scales_blocks()) emit_write_block_scales(f, slot.stage, k_row);
       k.mbarrier_arrive_expect_tx(address(bar), stage_bytes).note("the whole box, zero fill included");
       k.mul_lo_u32(dst, slot.stage, stage_bytes);
       k.add_u32(dst, dst, f.base);
@@ -59,41 +59,6 @@ struct Producer {
     });
     k.add_u32(count, count, 1);
     k.sub_u32(row, row, f.n()).note("blocks run from the last to the first");
-  }
-  // K's and V's scales of the block that starts at k_row, beside its stage; the arrival that follows releases them.
-  void write_block_scales(const Reg& stage) {
-    const SharedLayout& m = f.smem;
-    int groups = f.scale_groups();
-    k.scope([&] {
-      Reg at = k.b32("scales_at"), value = k.f32("block_scale"), row = k.b32("scale_row"), last = k.b32("last_key");
-      Reg rows = k.b32("rows_a_scale"), base = k.b64("scale_base"), index = k.b64("scale_index"), given = k.pred("scale_given");
-      k.mad_lo_u32(at, stage, 8 * groups, f.base);
-      k.sub_u32(last, f.seqlen_k, 1);
-      for (const std::string which : {"k_scale", "v_scale"}) {
-        k.ld_param_u64(base, which);
-        k.setp("ne", "u64", given, base, 0);
-        k.mov_f32(value, f32_imm(1.0f));
-        k.emit("cvta.to.global.u64", {base, base}, Location::current());
-        k.ld_param_u32(rows, which + "_batch");
-        k.mul_wide_u32(index, f.batch_index, rows);
-        k.emit("shl.b64", {index, index, 2}, Location::current());
-        k.add_s64(base, base, index);
-        k.ld_param_u32(rows, which + "_head");
-        k.mul_wide_u32(index, f.kv_head, rows);
-        k.emit("shl.b64", {index, index, 2}, Location::current());
-        k.add_s64(base, base, index);
-        k.ld_param_u32(rows, which + "_rows");
-        for (int g = 0; g < groups; ++g) {
-          k.add_u32(row, k_row, g * f.config.problem.scale_rows);
-          k.min_u32(row, row, last);
-          k.div_u32(row, row, rows);
-          k.mul_wide_u32(index, row, 4);
-          k.add_s64(index, index, base);
-          k.ld_global_f32(value, address(index)).when(given);
-          k.st_shared_f32(address(at, m.block_scales + 4 * (g + (which == "v_scale" ? groups : 0))), value);
-        }
-      }
-    });
   }
   void load_k() {
     k.comment("K block");
@@ -291,18 +256,7 @@ void emit_producer(ForwardContext& f) {
   f.kv_head = k.b32("kv_head");
   f.q_row0 = k.b32("q_row0");
   f.blocks = k.b32("blocks");
-  f.heads_q = k.b32("heads_q");
-  f.heads_kv = k.b32("heads_kv");
-  f.q_blocks = k.b32("q_blocks");
-  f.bh_count = k.b32("bh_count");
-  f.tiles = k.b32("tiles");
-  k.ld_param_u32(f.heads_q, "heads_q");
-  k.ld_param_u32(f.heads_kv, "heads_kv");
-  k.ld_param_u32(f.bh_count, "batch");
-  k.mul_lo_u32(f.bh_count, f.bh_count, f.heads_q);
-  k.add_u32(f.q_blocks, f.seqlen_q, f.config.tile_q() - 1);
-  k.div_u32(f.q_blocks, f.q_blocks, f.config.tile_q()).note("ceil(seqlen_q / tile_q)");
-  k.mul_lo_u32(f.tiles, f.q_blocks, f.bh_count);
+  emit_tile_counts(f);
   p.map(p.q_map, "q_map");
   p.map(p.k_map, "k_map");
   p.map(p.v_map, "v_map");

@@ -34,6 +34,22 @@ void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row)
   });
 }
 
+void emit_tile_counts(ForwardContext& f) {
+  Kernel& k = f.k;
+  f.heads_q = k.b32("heads_q");
+  f.heads_kv = k.b32("heads_kv");
+  f.q_blocks = k.b32("q_blocks");
+  f.bh_count = k.b32("bh_count");
+  f.tiles = k.b32("tiles");
+  k.ld_param_u32(f.heads_q, "heads_q");
+  k.ld_param_u32(f.heads_kv, "heads_kv");
+  k.ld_param_u32(f.bh_count, "batch");
+  k.mul_lo_u32(f.bh_count, f.bh_count, f.heads_q);
+  k.add_u32(f.q_blocks, f.seqlen_q, f.config.tile_q() - 1);
+  k.div_u32(f.q_blocks, f.q_blocks, f.config.tile_q()).note("ceil(seqlen_q / tile_q)");
+  k.mul_lo_u32(f.tiles, f.q_blocks, f.bh_count);
+}
+
 void emit_decode_tile(ForwardContext& f) {
   Kernel& k = f.k;
   k.comment("tile -> query block, batch, head");
@@ -84,63 +100,6 @@ void emit_tile_blocks(ForwardContext& f) {
     emit_visible_blocks(f, f.blocks, last);
   });
 }
-
-namespace {
-
-// scale = pointer ? pointer[batch * batch_stride + head * head_stride] : 1
-void emit_load_scale(ForwardContext& f, const Reg& scale, const std::string& which, const Reg& head) {
-  Kernel& k = f.k;
-  k.scope([&] {
-    Reg base = k.b64(which + "_at"), offset = k.b64("scale_offset"), given = k.pred("scale_given");
-    Reg stride = k.b32("scale_stride"), index = k.b64("scale_index");
-    k.mov_f32(scale, f32_imm(1.0f));
-    k.ld_param_u64(base, which);
-    k.setp("ne", "u64", given, base, 0);
-    k.if_(given, [&] {
-      k.emit("cvta.to.global.u64", {base, base}, Location::current());
-      k.ld_param_u32(stride, which + "_batch");
-      k.mul_wide_u32(offset, f.batch_index, stride);
-      k.ld_param_u32(stride, which + "_head");
-      k.mul_wide_u32(index, head, stride);
-      k.add_s64(offset, offset, index);
-      k.emit("shl.b64", {offset, offset, 2}, Location::current());
-      k.add_s64(base, base, offset);
-      k.ld_global_f32(scale, address(base));
-    }, "no scale given: 1");
-  });
-}
-
-// {softmax_scale_log2 * q_scale * k_scale, v_scale} of the tile beside its slot: the producer runs ahead, which hides
-// the latency of reading them.
-void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none) {
-  Kernel& k = f.k;
-  k.scope([&] {
-    Reg c = k.f32("tile_scale"), q = k.f32("q_scale_value"), s = k.f32("k_scale_value"), v = k.f32("v_scale_value");
-    Reg group = k.b32("scale_group"), at = k.b32("scales_at");
-    k.mad_lo_u32(at, slot, 8, f.base);
-    if (none) {
-      for (int i = 0; i < 2; ++i) k.st_shared_u32(address(at, f.smem.tile_scales + 4 * i), 0);
-      return;
-    }
-    k.ld_param_u32(group, "q_scale_group");
-    k.div_u32(group, f.head, group).note("query heads that share a scale");
-    k.ld_param_f32(c, "softmax_scale_log2");
-    if (f.scales_blocks()) {
-      k.mov_f32(v, f32_imm(1.0f));
-    } else {
-      emit_load_scale(f, q, "q_scale", group);
-      emit_load_scale(f, s, "k_scale", f.kv_head);
-      emit_load_scale(f, v, "v_scale", f.kv_head);
-      k.mul_f32(c, c, q);
-      k.mul_f32(c, c, s);
-    }
-    k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
-    k.st_shared_f32(address(at, f.smem.tile_scales), c);
-    k.st_shared_f32(address(at, f.smem.tile_scales + 4), v);
-  });
-}
-
-}  // namespace
 
 // Divisions take some hundred clocks: the producer does them ahead of time and hands over the result.
 // `marker` other than 0: no tile, but kNoTile or kSync.

@@ -1,5 +1,5 @@
 // Scales by blocks of rows against float64: the 8-bit values times their scales, which bf16 holds exactly where the
-// scales are powers of two, are the reference's input. Next: gen/tile/block_scales.cpp.
+// scales are powers of two, are the reference's input. Next: gen/tile/scales.cpp.
 #include <cmath>
 #include <cstring>
 

@@ -1,0 +1,205 @@
+// Scales of 8-bit inputs: Q, K and V are 8-bit values times an fp32 scale, by (batch, head) or by blocks of rows.
+//
+// By head: softmax_scale times Q's and K's, and V's, travel with the tile's slot; the producer reads them.
+// By blocks: S is multiplied in fp32 by (Q row's scale) * (key's scale) as it comes from the tensor cores, so that all that follows
+// (mask, maximum, reference) knows only real scores. V's scale of the block (the largest of its groups) is the unit
+// in which O is kept: when it changes from block to block O changes unit together with its alpha, which a
+// plain softmax multiplies by anyway; where V's blocks are smaller than the tile, P takes the ratio of group to
+// block (at most 1, so that P's range holds), after the row sums, which know nothing of V. The epilogue multiplies by
+// the last unit. K's and V's scales travel with K's stage: the producer writes them before its expect_tx, which
+// releases them. Predicted: 64 more multiplications a thread and block of 128 keys, of about 290 instructions.
+// Next: gen/tile/tile_load.cpp and tile_scheduler.cpp (the producer's side), gen/tile/softmax.cpp.
+#include <string>
+
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+
+namespace {
+
+// base += 4 * (batch * batch_stride + head * head_stride), as a global address.
+void emit_scale_address(ForwardContext& f, const Reg& base, const std::string& which, const Reg& head) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg offset = k.b64("scale_offset"), stride = k.b32("scale_stride"), of_head = k.b64("scale_of_head");
+    k.emit("cvta.to.global.u64", {base, base}, Location::current());
+    k.ld_param_u32(stride, which + "_batch");
+    k.mul_wide_u32(offset, f.batch_index, stride);
+    k.ld_param_u32(stride, which + "_head");
+    k.mul_wide_u32(of_head, head, stride);
+    k.add_s64(offset, offset, of_head);
+    k.emit("shl.b64", {offset, offset, 2}, Location::current());
+    k.add_s64(base, base, offset);
+  });
+}
+
+// at = base + 4 * (min(row, last) / rows): the scale of the block that holds the row.
+void emit_block_address(Kernel& k, const Reg& at, const Reg& base, const Reg& row, const Reg& last, const Reg& rows) {
+  k.min_u32(row, row, last);
+  k.div_u32(row, row, rows);
+  k.mul_wide_u32(at, row, 4);
+  k.add_s64(at, at, base);
+}
+
+// scale = pointer ? pointer[batch * batch_stride + head * head_stride] : 1
+void emit_load_scale(ForwardContext& f, const Reg& scale, const std::string& which, const Reg& head) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg base = k.b64(which + "_at"), given = k.pred("scale_given");
+    k.mov_f32(scale, f32_imm(1.0f));
+    k.ld_param_u64(base, which);
+    k.setp("ne", "u64", given, base, 0);
+    k.if_(given, [&] {
+      emit_scale_address(f, base, which, head);
+      k.ld_global_f32(scale, address(base));
+    }, "no scale given: 1");
+  });
+}
+
+}  // namespace
+
+// {softmax_scale_log2 * q_scale * k_scale, v_scale} of the tile beside its slot: the producer runs ahead, which hides
+// the latency of reading them.
+void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg c = k.f32("tile_scale"), q = k.f32("q_scale_value"), s = k.f32("k_scale_value"), v = k.f32("v_scale_value");
+    Reg group = k.b32("scale_group"), at = k.b32("scales_at");
+    k.mad_lo_u32(at, slot, 8, f.base);
+    if (none) {
+      for (int i = 0; i < 2; ++i) k.st_shared_u32(address(at, f.smem.tile_scales + 4 * i), 0);
+      return;
+    }
+    k.ld_param_u32(group, "q_scale_group");
+    k.div_u32(group, f.head, group).note("query heads that share a scale");
+    k.ld_param_f32(c, "softmax_scale_log2");
+    if (f.scales_blocks()) {
+      k.mov_f32(v, f32_imm(1.0f));
+    } else {
+      emit_load_scale(f, q, "q_scale", group);
+      emit_load_scale(f, s, "k_scale", f.kv_head);
+      emit_load_scale(f, v, "v_scale", f.kv_head);
+      k.mul_f32(c, c, q);
+      k.mul_f32(c, c, s);
+    }
+    k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
+    k.st_shared_f32(address(at, f.smem.tile_scales), c);
+    k.st_shared_f32(address(at, f.smem.tile_scales + 4), v);
+  });
+}
+
+// K's and V's scales of the block that starts at k_row, beside its stage; the arrival that follows releases them.
+void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row) {
+  Kernel& k = f.k;
+  int groups = f.scale_groups();
+  k.scope([&] {
+    Reg to = k.b32("scales_at"), value = k.f32("block_scale"), row = k.b32("scale_row"), last = k.b32("last_key");
+    Reg rows = k.b32("rows_a_scale"), base = k.b64("scale_base"), at = k.b64("scale_at"), given = k.pred("scale_given");
+    k.mad_lo_u32(to, stage, 8 * groups, f.base);
+    k.sub_u32(last, f.seqlen_k, 1);
+    for (const std::string which : {"k_scale", "v_scale"}) {
+      k.ld_param_u64(base, which);
+      k.setp("ne", "u64", given, base, 0);
+      k.mov_f32(value, f32_imm(1.0f));
+      emit_scale_address(f, base, which, f.kv_head);
+      k.ld_param_u32(rows, which + "_rows");
+      for (int g = 0; g < groups; ++g) {
+        k.add_u32(row, k_row, g * f.config.problem.scale_rows);
+        emit_block_address(k, at, base, row, last, rows);
+        k.ld_global_f32(value, address(at)).when(given);
+        k.st_shared_f32(address(to, f.smem.block_scales + 4 * (g + (which == "v_scale" ? groups : 0))), value);
+      }
+    }
+  });
+}
+
+// scale = pointer ? pointer[batch * batch_stride + (head / group) * head_stride + min(row, last) / rows] : 1
+void emit_row_scales(ForwardContext& f, const Reg& exists) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg base = k.b64("q_scale_at"), at = k.b64("row_scale_at"), given = k.pred("scale_given");
+    Reg group = k.b32("scale_group"), row = k.b32("scale_row"), rows = k.b32("rows_a_scale"), last = k.b32("last_q_row");
+    for (int r = 0; r < 2; ++r) k.mov_f32(f.q_scale[r], f32_imm(1.0f));
+    k.ld_param_u64(base, "q_scale");
+    k.setp("ne", "u64", given, base, 0);
+    k.and_pred(given, given, exists);
+    k.if_(given, [&] {
+      k.ld_param_u32(group, "q_scale_group");
+      k.div_u32(group, f.head, group);
+      emit_scale_address(f, base, "q_scale", group);
+      k.ld_param_u32(rows, "q_scale_rows");
+      k.sub_u32(last, f.seqlen_q, 1);
+      for (int r = 0; r < 2; ++r) {
+        k.add_u32(row, f.own_q_row0, f.warp_row);
+        if (r) k.add_u32(row, row, 8);
+        emit_block_address(k, at, base, row, last, rows);
+        k.ld_global_f32(f.q_scale[r], address(at));
+      }
+    }, "no scale given, or no tile: 1");
+  });
+}
+
+// Lane 0, which frees the stage, reads them and passes them on.
+void emit_read_block_scales(ForwardContext& f) {
+  Kernel& k = f.k;
+  int groups = f.scale_groups();
+  k.scope([&] {
+    RingSlot slot = ring_slot(k, "scale", f.kv_count, f.config.plan.kv_stages);
+    Reg at = k.b32("scales_at"), bits = k.b32("scale_word");
+    k.mad_lo_u32(at, slot.stage, 8 * groups, f.base);
+    for (int i = 0; i < 2 * groups; ++i) {
+      k.mov_b32(bits, 0);
+      k.ld_shared_u32(bits, address(at, f.smem.block_scales + 4 * i)).when(f.is_lane0);
+      k.shfl_sync_idx_b32(bits, bits, 0);
+      k.emit("mov.b32", {i < groups ? f.k_scale[i] : f.v_scales[i - groups], bits}, Location::current());
+    }
+  });
+}
+
+void emit_scale_s(ForwardContext& f) {
+  Kernel& k = f.k;
+  int groups = f.scale_groups(), elements = f.s_acc.size() / groups;
+  k.comment("S times the scales of its query and key");
+  k.scope([&] {
+    Vec c = k.f32("qk_scale", 2);
+    for (int g = 0; g < groups; ++g) {
+      for (int r = 0; r < 2; ++r) k.mul_f32(c[r], f.q_scale[r], f.k_scale[g]);
+      for (int i = g * elements; i < (g + 1) * elements; ++i) k.mul_ftz_f32(f.s_acc[i], f.s_acc[i], c[i / 2 % 2]);
+    }
+  });
+}
+
+void emit_scale_pv(ForwardContext& f, bool first) {
+  Kernel& k = f.k;
+  int groups = f.scale_groups(), elements = f.s_acc.size() / groups;
+  k.comment("V's scale: P by groups of keys, O by blocks");
+  k.scope([&] {
+    Reg unit = k.f32("v_unit"), ratio = k.f32("v_ratio"), same = k.pred("same_unit");
+    k.mov_f32(unit, f.v_scales[0]);
+    for (int g = 1; g < groups; ++g) k.max_f32(unit, unit, f.v_scales[g]);
+    for (int g = 0; g < groups && groups > 1; ++g) {
+      k.rcp_approx_ftz_f32(ratio, unit);
+      k.mul_f32(ratio, ratio, f.v_scales[g]);
+      for (int i = g * elements; i < (g + 1) * elements; ++i) k.mul_ftz_f32(f.s_acc[i], f.s_acc[i], ratio);
+    }
+    if (first) {
+      for (int r = 0; r < 2; ++r) k.mov_f32(f.alpha[r], f32_imm(1.0f));
+    } else {
+      k.rcp_approx_ftz_f32(ratio, unit);
+      k.mul_f32(ratio, ratio, f.v_scale).note("old unit / new unit");
+      k.setp("eq", "f32", same, f.v_scale, unit);
+      for (int r = 0; r < 2; ++r) {
+        if (f.config.plan.softmax != Softmax::plain)
+          k.emit("selp.f32", {f.alpha[r], f.alpha[r], f32_imm(1.0f), f.grew}, Location::current());
+        k.mul_f32(f.alpha[r], f.alpha[r], ratio);
+      }
+      if (f.config.plan.softmax != Softmax::plain) {
+        k.not_pred(same, same);
+        k.or_pred(f.grew, f.grew, same).note("uniform: so is the scale");
+      }
+    }
+    k.mov_f32(f.v_scale, unit);
+  });
+}
+
+}  // namespace flashptx::gen
