@@ -83,6 +83,7 @@ class Attention {
   Status plan_forward(const ForwardProblem& problem, const ForwardChoice& choice,
                       std::unique_ptr<ForwardPlan>* out);
   Device& device() { return device_; }
+  Prepare& prepare() { return prepare_; }  // its kernels are loaded once, whoever asks
 
  private:
   friend class ForwardPlan;

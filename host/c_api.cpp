@@ -171,7 +171,6 @@ flashptx_status flashptx::c_api::report(Status&& s) {
 flashptx_context::flashptx_context(std::unique_ptr<flashptx::Device> given, int sm_margin)
     : device(std::move(given)),
       attention(*device, sm_margin),
-      prepare(*device),
       description(describe(device->info())) {}
 
 extern "C" {
@@ -272,7 +271,7 @@ flashptx_status flashptx_plan_fp8_attention(flashptx_context* context,
     flashptx::Fp8Options o;
     if (Status s = read_fp8_options(options, &o); !s.ok()) return s;
     auto made = std::make_unique<flashptx_plan>();
-    if (Status s = plan_fp8_attention(context->attention, context->prepare, p, o, choice, &made->fp8); !s.ok())
+    if (Status s = plan_fp8_attention(context->attention, p, o, choice, &made->fp8); !s.ok())
       return s;
     *plan = made.release();
     return {};

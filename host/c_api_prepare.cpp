@@ -47,7 +47,7 @@ flashptx_status prepare(flashptx_context* context, const flashptx_prepare_proble
     if (Status s = read_prepare(problem, &p); !s.ok()) return s;
     p.transpose = transpose;
     if (const char* why = refuse(p)) return invalid(why);
-    return context->prepare.run(p, at, stream);
+    return context->attention.prepare().run(p, at, stream);
   });
 }
 
@@ -119,7 +119,7 @@ flashptx_status flashptx_transpose_v(flashptx_context* context,
     p.dtype = static_cast<flashptx::DataType>(c.dtype);
     p.batch = c.batch, p.seqlen = c.seqlen, p.heads = c.heads, p.head_dim = c.head_dim;
     p.v = strides(c.v);
-    return context->prepare.transpose_v(p, address(v), address(vt), stream);
+    return context->attention.prepare().transpose_v(p, address(v), address(vt), stream);
   });
 }
 

@@ -9,13 +9,11 @@
 #include "host/device.h"
 #include "host/flashptx.h"
 #include "host/fp8_attention.h"
-#include "host/prepare.h"
 
 struct flashptx_context {
   flashptx_context(std::unique_ptr<flashptx::Device> device, int sm_margin);
   std::unique_ptr<flashptx::Device> device;
   flashptx::Attention attention;
-  flashptx::Prepare prepare;
   std::string description;
 };
 

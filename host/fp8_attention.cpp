@@ -99,8 +99,9 @@ std::string recipe(const PrepareProblem& p) {
 
 // ---- Planning
 
-Status plan_fp8_attention(Attention& attention, Prepare& prepare, const ForwardProblem& problem,
-                          const Fp8Options& o, const ForwardChoice& choice, std::unique_ptr<Fp8Plan>* out) {
+Status plan_fp8_attention(Attention& attention, const ForwardProblem& problem, const Fp8Options& o,
+                          const ForwardChoice& choice, std::unique_ptr<Fp8Plan>* out) {
+  Prepare& prepare = attention.prepare();
   if (Status s = check_options(problem, o); !s.ok()) return s;
   if (Status s = check_problem(problem); !s.ok()) return s;
   auto plan = std::make_unique<Fp8Plan>();

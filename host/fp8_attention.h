@@ -52,8 +52,8 @@ class Fp8Plan {
   const PrepareProblem& v() const { return v_.problem; }  // transpose: straight to V^T
 
  private:
-  friend Status plan_fp8_attention(Attention&, Prepare&, const ForwardProblem&, const Fp8Options&,
-                                   const ForwardChoice&, std::unique_ptr<Fp8Plan>*);
+  friend Status plan_fp8_attention(Attention&, const ForwardProblem&, const Fp8Options&, const ForwardChoice&,
+                                   std::unique_ptr<Fp8Plan>*);
   // One operand: how it is prepared, and where in the workspace its parts begin.
   struct Operand {
     PrepareProblem problem;
@@ -76,8 +76,8 @@ class Fp8Plan {
 
 // `problem` is the 16-bit one: its dtype, f16 or bf16, is that of Q, K, V and O; its fields for 8 bits keep their
 // defaults. `choice` is for the attention kernel. Loads every kernel, so that run() may be captured at once. The plan
-// must not outlive `attention` and `prepare`. Each refusal names the argument, its value and the limit.
-Status plan_fp8_attention(Attention& attention, Prepare& prepare, const ForwardProblem& problem,
-                          const Fp8Options& options, const ForwardChoice& choice, std::unique_ptr<Fp8Plan>* out);
+// must not outlive `attention`. Each refusal names the argument, its value and the limit.
+Status plan_fp8_attention(Attention& attention, const ForwardProblem& problem, const Fp8Options& options,
+                          const ForwardChoice& choice, std::unique_ptr<Fp8Plan>* out);
 
 }  // namespace flashptx

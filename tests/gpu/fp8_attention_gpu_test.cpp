@@ -13,7 +13,6 @@ TEST_SUITE("gpu/fp8_attention") {
     std::unique_ptr<Device> device;
     if (const Status s = open_cuda_device(CudaOptions{}, &device); !s.ok()) FLASHPTX_SKIP(s.message);
     Attention attention(*device);
-    Prepare prepare(*device);
     for (int dim : {64, 128, 256})
       for (Mask mask : {Mask::full, Mask::causal})
         for (ScaleKind kind : {ScaleKind::tensor, ScaleKind::head, ScaleKind::block})
@@ -27,9 +26,9 @@ TEST_SUITE("gpu/fp8_attention") {
               o.dtype = dim == 64 && kind == ScaleKind::head ? DataType::e5m2 : DataType::e4m3;
               o.scale_kind = kind, o.hadamard = turned > 0, o.hadamard_v = turned > 1, o.seed = 5, o.rope = rope;
               const ChainCase c = make_chain_case(p, reference::Layout::bshd, reference::Inputs::outliers, 3, true, 100, o);
-              const Outcome first = run_chain(*device, attention, prepare, c, {});
+              const Outcome first = run_chain(*device, attention, c, {});
               CHECK_MESSAGE(first.ok(), first.kernel, ": ", first.complaint());
-              const Outcome again = run_chain(*device, attention, prepare, c, {});
+              const Outcome again = run_chain(*device, attention, c, {});
               CHECK(again.o_bytes == first.o_bytes);
               CHECK(again.lse_bytes == first.lse_bytes);
             }

@@ -228,13 +228,12 @@ TEST_SUITE("gpu/host") {
     CurrentContext current(gpu);
     OwnStream own(gpu), second(gpu);
     Attention attention(*gpu.device);
-    Prepare prepare(*gpu.device);
     Tensors t(*gpu.device, small), other(*gpu.device, small);
     for (ScaleKind kind : {ScaleKind::tensor, ScaleKind::head, ScaleKind::block}) {
       Fp8Options options;
       options.scale_kind = kind, options.hadamard = true;
       std::unique_ptr<Fp8Plan> plan;
-      const Status planned = plan_fp8_attention(attention, prepare, small, options, {}, &plan);
+      const Status planned = plan_fp8_attention(attention, small, options, {}, &plan);
       REQUIRE_MESSAGE(planned.ok(), planned.message);
       std::uint64_t workspace[2];
       for (std::uint64_t& w : workspace) REQUIRE(gpu.device->allocate(plan->workspace_bytes(), &w).ok());

@@ -42,8 +42,7 @@ Outcome run(const ChainCase& c, std::uint64_t seed = 0, bool narrow = false) {
   const Status s = open_emulator(options, &device);
   REQUIRE_MESSAGE(s.ok(), s.message);
   Attention attention(*device);
-  Prepare prepare(*device);
-  return run_chain(*device, attention, prepare, c, {});
+  return run_chain(*device, attention, c, {});
 }
 
 std::string complaint(const reference::Problem& p, const Fp8Options& o, Inputs inputs = Inputs::outliers,
@@ -54,10 +53,9 @@ std::string complaint(const reference::Problem& p, const Fp8Options& o, Inputs i
 struct Rig {
   FakeDevice device;
   Attention attention{device};
-  Prepare prepare{device};
   std::unique_ptr<Fp8Plan> plan;
   Status make(const ForwardProblem& p, const Fp8Options& o) {
-    return plan_fp8_attention(attention, prepare, p, o, {}, &plan);
+    return plan_fp8_attention(attention, p, o, {}, &plan);
   }
 };
 

@@ -87,7 +87,7 @@ class Runner {
  public:
   Runner(Device& device, const AccuracySize& size, const std::function<void(const AccuracyRow&)>& done,
          AccuracyReport* out)
-      : device_(device), attention_(device), prepare_(device), size_(size), done_(done), out_(out) {}
+      : device_(device), attention_(device), size_(size), done_(done), out_(out) {}
   Status outliers(std::int64_t seqlen);
   Status constant(std::int64_t keys);
   Status needle(std::int64_t keys);
@@ -104,7 +104,6 @@ class Runner {
 
   Device& device_;
   Attention attention_;
-  Prepare prepare_;
   const AccuracySize& size_;
   const std::function<void(const AccuracyRow&)>& done_;
   AccuracyReport* out_;
@@ -127,7 +126,7 @@ Status Runner::compute(const reference::Tensors& t, const Method& m, Softmax sof
   std::unique_ptr<ForwardPlan> plain;
   std::unique_ptr<Fp8Plan> chain;
   const auto plan = [&](const ForwardChoice& choice) {
-    const Status s = m.fp8 ? plan_fp8_attention(attention_, prepare_, problem, m.recipe, choice, &chain)
+    const Status s = m.fp8 ? plan_fp8_attention(attention_, problem, m.recipe, choice, &chain)
                            : attention_.plan_forward(problem, choice, &plain);
     if (s.ok()) *kernel = m.fp8 ? chain->kernel_name() : plain->kernel_name();
     return s;

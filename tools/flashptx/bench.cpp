@@ -90,7 +90,7 @@ struct Bench::Contender {
 };
 
 Bench::Bench(Device& device, BenchOptions options)
-    : device_(device), options_(std::move(options)), attention_(device), prepare_(device) {
+    : device_(device), options_(std::move(options)), attention_(device) {
   // Without the clock the figures still stand; the column is then empty.
   if (!device_.load(clock_ptx, "flashptx_clock", 0, &clock_).ok()) clock_ = nullptr;
   if (clock_ != nullptr && !device_.allocate(16, &clock_out_).ok()) clock_out_ = 0;
@@ -211,7 +211,7 @@ Status Bench::plan(const ForwardProblem& problem, const BenchKernel& kernel, Con
   if (!kernel.chain) return attention_.plan_forward(problem, kernel.choice, &out->plan);
   ForwardProblem sixteen_bit = problem;
   sixteen_bit.allow_workspace = false;  // the chain decides
-  return plan_fp8_attention(attention_, prepare_, sixteen_bit, *kernel.chain, kernel.choice, &out->chain);
+  return plan_fp8_attention(attention_, sixteen_bit, *kernel.chain, kernel.choice, &out->chain);
 }
 
 Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& kernels, std::vector<BenchRow>* rows) {

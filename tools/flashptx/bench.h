@@ -87,7 +87,6 @@ class Bench {
   Device& device_;
   BenchOptions options_;
   Attention attention_;
-  Prepare prepare_;
   DataType dtype_ = DataType::f32;  // of the data in the buffers
   std::size_t set_bytes_ = 0;       // of each of the four tensors
   std::vector<Set> sets_;

@@ -103,15 +103,15 @@ ChainCase make_chain_case(const reference::Problem& shape, reference::Layout lay
   return c;
 }
 
-Outcome run_chain(Device& device, Attention& attention, Prepare& prepare, const ChainCase& c,
-                  const ForwardChoice& choice, int repeats) {
+Outcome run_chain(Device& device, Attention& attention, const ChainCase& c, const ForwardChoice& choice,
+                  int repeats) {
   Outcome out;
   const reference::Tensors& t = c.base.tensors;
   const reference::Problem& p = c.base.problem();
   ForwardProblem problem = host_problem(c.base);
   problem.allow_workspace = false, problem.q_scale = problem.k_scale = problem.v_scale = {};
   std::unique_ptr<Fp8Plan> plan;
-  out.status = plan_fp8_attention(attention, prepare, problem, c.options, choice, &plan);
+  out.status = plan_fp8_attention(attention, problem, c.options, choice, &plan);
   if (!out.status.ok()) return out;
   out.kernel = plan->kernel_name(), out.plan = plan->describe();
 

@@ -25,8 +25,8 @@ ChainCase make_chain_case(const reference::Problem& shape, reference::Layout lay
                           std::uint64_t seed, bool lse, std::int64_t check_rows, const Fp8Options& options);
 
 // As run_case, with a workspace between guard bytes.
-Outcome run_chain(Device& device, Attention& attention, Prepare& prepare, const ChainCase& c,
-                  const ForwardChoice& choice, int repeats = 0);
+Outcome run_chain(Device& device, Attention& attention, const ChainCase& c, const ForwardChoice& choice,
+                  int repeats = 0);
 
 // Size of the difference over all elements.
 struct Difference {

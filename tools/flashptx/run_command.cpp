@@ -176,8 +176,7 @@ void run_run(const RunOptions& o) {
   const Case& c = chained ? chain.base : plain;
   const RunOnce run_once = [&](Device& device, Attention& attention, int repeats) {
     if (!chained) return run_case(device, attention, c, choice, repeats);
-    Prepare prepare(device);
-    return run_chain(device, attention, prepare, chain, choice, repeats);
+    return run_chain(device, attention, chain, choice, repeats);
   };
   watch_emulator(request.emulator);  // not before: Ctrl-C shall end the reference too
   DeviceInfo info;
