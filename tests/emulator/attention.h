@@ -17,8 +17,9 @@ namespace flashptx::emulator::test {
 struct AttentionOutcome {
   Status status;
   double o_error = 0, lse_error = 0;
+  double o_allowed = 0.016;  // 8 bit: 0.08, a key with half of a row's weight and P's 2^-4
   std::vector<std::uint64_t> line_counts;  // warp instructions executed, by line of the text
-  bool right() const { return status.ok() && o_error < 0.016 && lse_error < 1e-5; }
+  bool right() const { return status.ok() && o_error < o_allowed && lse_error < 1e-5; }
 };
 
 struct AttentionCase {

@@ -2,10 +2,8 @@
 // multiply memory which nobody wrote, which must be reported. Next: snippet_test.cpp has the ones with barriers.
 #include <algorithm>
 #include <cmath>
-#include <random>
 
-#include "host/emulator/numeric.h"
-#include "tests/emulator/machine.h"
+#include "tests/emulator/snippets.h"
 #include "tools/reference/numeric.h"
 
 using namespace flashptx;
@@ -14,19 +12,7 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-std::string text_of(const std::string& name) { return flashptx::test::read_file("tests/emulator/ptx/" + name + ".ptx"); }
-
-struct Order {
-  std::uint64_t seed;
-  int level;
-};
-constexpr Order orders[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}};
-
-LaunchDims one_dimension(std::uint32_t grid, std::uint32_t block, std::uint32_t shared = 0) {
-  LaunchDims d;
-  d.grid[0] = grid, d.block[0] = block, d.shared_bytes = shared;
-  return d;
-}
+constexpr Seed orders[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}};
 
 // bf16 rows of 64 (one swizzle atom), `extent` of them in the second dimension, 1 in the others.
 TensorMap map_of_rank(Launcher& l, std::uint64_t address, int rank, std::uint64_t extent, std::uint32_t box_rows) {
@@ -44,14 +30,6 @@ TensorMap map_of_rank(Launcher& l, std::uint64_t address, int rank, std::uint64_
   return m;
 }
 
-std::vector<std::uint16_t> normal_bf16(std::size_t n, unsigned seed) {
-  std::mt19937 g(seed);
-  std::normal_distribution<float> d;
-  std::vector<std::uint16_t> v(n);
-  for (auto& x : v) x = f32_to_bf16(d(g));
-  return v;
-}
-
 }  // namespace
 
 TEST_SUITE("emulator/snippet_results") {
@@ -60,29 +38,29 @@ TEST_SUITE("emulator/snippet_results") {
     TensorMap m = map_of_rank(l, l.buffer(8192), 2, 64, 64);
     std::uint64_t out = l.buffer(16, 0xee);
     std::uint32_t rows = 64;
-    const Status r = l.launch(text_of("01_module_header"), "header_demo", {&m, &out, &rows}, one_dimension(1, 384, 2048));
+    const Status r = l.launch(snippet("01_module_header"), "header_demo", {&m, &out, &rows}, dims(1, 384, 2048));
     REQUIRE_MESSAGE(r.ok(), r.message);
     CHECK(l.download<std::uint32_t>(out, 1)[0] < 1024);
   }
 
   TEST_CASE("tiles of two to five dimensions arrive, with hint and multicast") {
-    for (Order s : orders) {
+    for (Seed s : orders) {
       Launcher l(s.seed, s.level);
-      std::uint64_t in = l.upload(normal_bf16(128 * 64, 1));
+      std::uint64_t in = l.upload(random_bf16(128 * 64, 1));
       TensorMap m2 = map_of_rank(l, in, 2, 128, 64), m3 = map_of_rank(l, in, 3, 128, 64),
                 m4 = map_of_rank(l, in, 4, 128, 64), m5 = map_of_rank(l, in, 5, 128, 64);
-      const Status r = l.launch(text_of("05_tma_load"), "tma_loads", {&m2, &m3, &m4, &m5}, one_dimension(1, 128));
+      const Status r = l.launch(snippet("05_tma_load"), "tma_loads", {&m2, &m3, &m4, &m5}, dims(1, 128));
       CHECK_MESSAGE(r.ok(), r.message);
     }
   }
 
   TEST_CASE("a store and two reductions from shared memory add up") {
-    for (Order s : orders) {
+    for (Seed s : orders) {
       Launcher l(s.seed, s.level);
       // Only the first 512 of the tile's bytes are written, as fp32 ones; as bf16 that is {0, 1} in turn.
       std::uint64_t tile = l.buffer(64 * 128, 0), acc = l.upload(std::vector<float>(128, 2.0f));
       TensorMap m = map_of_rank(l, tile, 3, 64, 4);
-      const Status r = l.launch(text_of("06_tma_store_reduce"), "tma_stores", {&m, &acc}, one_dimension(1, 128));
+      const Status r = l.launch(snippet("06_tma_store_reduce"), "tma_stores", {&m, &acc}, dims(1, 128));
       REQUIRE_MESSAGE(r.ok(), r.message);
       // The order of a store and a reduction of one group is open (PTX ISA): 1 if the store came last, else 2.
       const auto t = l.download<std::uint16_t>(tile, 64 * 64);
@@ -96,16 +74,16 @@ TEST_SUITE("emulator/snippet_results") {
   }
 
   TEST_CASE("a tensor map edited in shared memory loads from its new address") {
-    for (Order s : orders) {
+    for (Seed s : orders) {
       Launcher l(s.seed, s.level);
       TensorMap m = map_of_rank(l, l.buffer(8192), 2, 64, 64);
-      std::uint64_t maps = l.buffer(256), base = l.upload(normal_bf16(64 * 64, 2));
+      std::uint64_t maps = l.buffer(256), base = l.upload(random_bf16(64 * 64, 2));
       std::uint32_t rows = 64;
-      const Status r = l.launch(text_of("07_tensormap_replace"), "tmap_edit", {&m, &maps, &base, &rows}, one_dimension(2, 32));
+      const Status r = l.launch(snippet("07_tensormap_replace"), "tmap_edit", {&m, &maps, &base, &rows}, dims(2, 32));
       CHECK_MESSAGE(r.ok(), r.message);
       std::uint64_t nowhere = base + (1u << 30);
       const Status bad =
-          l.launch(text_of("07_tensormap_replace"), "tmap_edit", {&m, &maps, &nowhere, &rows}, one_dimension(2, 32));
+          l.launch(snippet("07_tensormap_replace"), "tmap_edit", {&m, &maps, &nowhere, &rows}, dims(2, 32));
       CHECK(!bad.ok());
     }
   }
@@ -118,7 +96,7 @@ TEST_SUITE("emulator/snippet_results") {
       for (int i = 0; i < 8; ++i)  // D fragment: rows g and g + 8, columns 8 (i / 4) + 2 t + i % 2
         in[static_cast<std::size_t>(lane * 8 + i)] = element(lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2);
     std::uint64_t from = l.upload(in), to = l.buffer(32 * 8);
-    const Status r = l.launch(text_of("12_fp8_pack_shuffle"), "fp8_pack", {&from, &to}, one_dimension(1, 32));
+    const Status r = l.launch(snippet("12_fp8_pack_shuffle"), "fp8_pack", {&from, &to}, dims(1, 32));
     REQUIRE_MESSAGE(r.ok(), r.message);
     const auto out = l.download<std::uint8_t>(to, 32 * 8);
     for (int lane = 0; lane < 32; ++lane)
@@ -135,7 +113,7 @@ TEST_SUITE("emulator/snippet_results") {
       v[0] = 0.37f * static_cast<float>(lane) - 5, v[1] = std::ldexp(1.1f, lane - 16), v[2] = 1.5f, v[3] = -2.25f * static_cast<float>(lane);
     }
     std::uint64_t at = l.upload(io);
-    const Status r = l.launch(text_of("14_convert_math"), "conv_math", {&at}, one_dimension(1, 32));
+    const Status r = l.launch(snippet("14_convert_math"), "conv_math", {&at}, dims(1, 32));
     REQUIRE_MESSAGE(r.ok(), r.message);
     const auto out = l.download<std::uint32_t>(at, 32 * 16);
     const auto encode = [](DataType t, float v) { return reference::encode(t, v); };
@@ -163,7 +141,7 @@ TEST_SUITE("emulator/snippet_results") {
   TEST_CASE("shuffles, votes and a trace record") {
     Launcher l;
     std::uint64_t trace = l.buffer(2 * 4 * 32, 0xff);
-    const Status r = l.launch(text_of("17_warp_and_trace"), "warp_trace", {&trace}, one_dimension(2, 128));
+    const Status r = l.launch(snippet("17_warp_and_trace"), "warp_trace", {&trace}, dims(2, 128));
     REQUIRE_MESSAGE(r.ok(), r.message);
     const auto out = l.download<std::uint64_t>(trace, 2 * 4 * 4);
     for (int record = 0; record < 8; ++record) {
@@ -178,13 +156,13 @@ TEST_SUITE("emulator/snippet_results") {
   }
 
   TEST_CASE("accumulators leave through stmatrix and TMA, each lane's at its rows and columns") {
-    for (Order s : orders) {
+    for (Seed s : orders) {
       Launcher l(s.seed, s.level);
       std::vector<float> in(32);  // every thread loads the same 32
       for (int i = 0; i < 32; ++i) in[static_cast<std::size_t>(i)] = static_cast<float>(i) - 7.25f;
       std::uint64_t from = l.upload(in), to = l.buffer(3 * 64 * 128, 0xff);
       TensorMap m = map_of_rank(l, to, 2, 192, 64);
-      const Status r = l.launch(text_of("18_epilogue_stmatrix_tma"), "epilogue", {&m, &from}, one_dimension(3, 128));
+      const Status r = l.launch(snippet("18_epilogue_stmatrix_tma"), "epilogue", {&m, &from}, dims(3, 128));
       REQUIRE_MESSAGE(r.ok(), r.message);
       const auto out = l.download<std::uint16_t>(to, 192 * 64);
       int wrong = 0;
@@ -209,7 +187,7 @@ TEST_SUITE("emulator/snippet_results") {
       Launcher l;
       std::uint64_t out = l.buffer(1 << 20);
       std::vector<void*> parameters(std::string(u.entry) == "wgmma_rs" ? 2 : 1, &out);
-      const Status r = l.launch(text_of(u.file), u.entry, parameters, one_dimension(1, 128));
+      const Status r = l.launch(snippet(u.file), u.entry, parameters, dims(1, 128));
       CHECK_MESSAGE(mentions(r, "which nothing has written"), u.file, ": ", r.message);
     }
   }

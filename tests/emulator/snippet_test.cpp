@@ -3,10 +3,8 @@
 // They use what attention kernels use: ring of mbarriers, clusters, TMA with swizzle, wgmma, named
 // barriers. Each runs round-robin and under adversaries. Next: tests/emulator/checker_test.cpp.
 #include <cmath>
-#include <random>
 
-#include "host/emulator/numeric.h"
-#include "tests/emulator/machine.h"
+#include "tests/emulator/snippets.h"
 
 using namespace flashptx;
 using namespace flashptx::emulator;
@@ -14,14 +12,6 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-std::string snippet(const std::string& name) {
-  return flashptx::test::read_file("tests/emulator/ptx/" + name + ".ptx");
-}
-
-struct Seed {
-  std::uint64_t seed;
-  int level;
-};
 constexpr Seed seeds[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}, {4, 1}};
 
 TensorMap map2(Launcher& l, std::uint64_t address, std::uint64_t columns, std::uint64_t rows,
@@ -39,21 +29,7 @@ TensorMap map2(Launcher& l, std::uint64_t address, std::uint64_t columns, std::u
   return m;
 }
 
-std::vector<std::uint16_t> random_bf16(std::size_t n, unsigned seed) {
-  std::mt19937 g(seed);
-  std::normal_distribution<float> d;
-  std::vector<std::uint16_t> v(n);
-  for (auto& x : v) x = f32_to_bf16(d(g));
-  return v;
-}
 double value(std::uint16_t b) { return bf16_to_f32(b); }
-
-LaunchDims dims(std::uint32_t grid, std::uint32_t block, std::uint32_t shared = 0,
-                std::uint32_t cluster = 1) {
-  LaunchDims d;
-  d.grid[0] = grid, d.block[0] = block, d.cluster[0] = cluster, d.shared_bytes = shared;
-  return d;
-}
 
 }  // namespace
 

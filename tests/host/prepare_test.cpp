@@ -87,6 +87,21 @@ PrepareProblem stored(PrepareProblem p) {
   return p;
 }
 
+// `whole` in one pass is `first`, stored in 16 bits, and then `rest`.
+void check_two_passes(const PrepareProblem& whole, const PrepareProblem& first, const PrepareProblem& rest) {
+  PrepareData data = make_prepare_data(whole, "outliers", 9);
+  const Outcome fused = run(data, 1);
+  REQUIRE_MESSAGE(fused.status.ok(), fused.status.message);
+  data.problem = first;
+  const Outcome between = run(data, 2);
+  REQUIRE_MESSAGE(between.status.ok(), between.status.message);
+  data.problem = rest, data.x = between.got.y;
+  const Outcome second = run(data, 3);
+  REQUIRE_MESSAGE(second.status.ok(), second.status.message);
+  CHECK(fused.got.y == second.got.y);
+  CHECK(fused.got.scales == second.got.scales);
+}
+
 }  // namespace
 
 TEST_SUITE("host/prepare") {
@@ -162,38 +177,17 @@ TEST_SUITE("host/prepare") {
   }
 
   TEST_CASE("blocks fused with Hadamard are Hadamard, then blocks, to the bit") {
-    PrepareProblem p = blocks(with(problem(2, 150, 2, 128), Hadamard::forward), 64);
-    PrepareData data = make_prepare_data(p, "outliers", 9);
-    const Outcome fused = run(data, 1);
-    REQUIRE_MESSAGE(fused.status.ok(), fused.status.message);
-    data.problem = stored(p);
-    const Outcome first = run(data, 2);
-    REQUIRE_MESSAGE(first.status.ok(), first.status.message);
-    data.problem = p;
-    data.problem.hadamard = Hadamard::none;
-    data.x = first.got.y;
-    const Outcome second = run(data, 3);
-    REQUIRE_MESSAGE(second.status.ok(), second.status.message);
-    CHECK(fused.got.y == second.got.y);
-    CHECK(fused.got.scales == second.got.scales);
+    const PrepareProblem p = blocks(with(problem(2, 150, 2, 128), Hadamard::forward), 64);
+    PrepareProblem rest = p;
+    rest.hadamard = Hadamard::none;
+    check_two_passes(p, stored(p), rest);
   }
 
   TEST_CASE("RoPE and Hadamard in one pass are RoPE, Hadamard, then blocks, to the bit where RoPE rounds alike") {
-    PrepareProblem p = blocks(with(problem(1, 80, 2, 128), Hadamard::forward, Rope::half), 64);
-    PrepareData data = make_prepare_data(p, "outliers", 9);
-    const Outcome fused = run(data, 1);
-    REQUIRE_MESSAGE(fused.status.ok(), fused.status.message);
-    data.problem = stored(p);
-    data.problem.hadamard = Hadamard::none;
-    const Outcome first = run(data, 2);
-    REQUIRE_MESSAGE(first.status.ok(), first.status.message);
-    data.problem = p;
-    data.problem.rope = Rope::none;
-    data.x = first.got.y;
-    const Outcome second = run(data, 3);
-    REQUIRE_MESSAGE(second.status.ok(), second.status.message);
-    CHECK(fused.got.y == second.got.y);
-    CHECK(fused.got.scales == second.got.scales);
+    const PrepareProblem p = blocks(with(problem(1, 80, 2, 128), Hadamard::forward, Rope::half), 64);
+    PrepareProblem first = stored(p), rest = p;
+    first.hadamard = Hadamard::none, rest.rope = Rope::none;
+    check_two_passes(p, first, rest);
   }
 
   TEST_CASE("how many heads a CTA does, and fetches ahead, changes no bit") {

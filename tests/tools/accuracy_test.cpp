@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tests/forwarding_device.h"
 #include "tests/support.h"
 
 using namespace flashptx;
@@ -30,32 +31,18 @@ std::unique_ptr<Device> emulator(bool narrow = false) {
 }
 
 // Passes everything on, but kernels of attention leave O as it is.
-class Lazy : public Device {
+class Lazy : public test::ForwardingDevice {
  public:
-  explicit Lazy(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
-  const DeviceInfo& info() const override { return inner_->info(); }
-  Status load(const std::string& image, const std::string& entry, std::uint32_t shared, LoadedKernel** out) override {
-    return inner_->load(image, entry, shared, out);
-  }
-  void unload(LoadedKernel* k) override { inner_->unload(k); }
-  Status allocate(std::size_t n, std::uint64_t* a) override { return inner_->allocate(n, a); }
-  void free(std::uint64_t a) override { inner_->free(a); }
-  Status copy_to_device(std::uint64_t d, const void* s, std::size_t n) override { return inner_->copy_to_device(d, s, n); }
+  using ForwardingDevice::ForwardingDevice;
   Status copy_from_device(void* d, std::uint64_t s, std::size_t n) override {
-    const Status r = inner_->copy_from_device(d, s, n);
+    const Status r = inner->copy_from_device(d, s, n);
     // O as zeros between its guards, which nobody wrote.
     auto* bytes = static_cast<std::uint8_t*>(d);
     for (std::size_t i = 4096; i + 4096 < n; ++i) bytes[i] = 0;
     return r;
   }
-  Status fill(std::uint64_t d, std::uint8_t b, std::size_t n, Stream s) override { return inner_->fill(d, b, n, s); }
-  Status encode(const TensorMapDesc& d, TensorMap* out) override { return inner_->encode(d, out); }
   Status launch(LoadedKernel*, const LaunchDims&, void**, int, Stream) override { return {}; }
-  Status synchronize(Stream s) override { return inner_->synchronize(s); }
   Status time(const std::function<Status()>&, int, int, Stream, std::vector<float>*) override { return {}; }
-
- private:
-  std::unique_ptr<Device> inner_;
 };
 
 const std::vector<AccuracyTest> all = {AccuracyTest::outliers, AccuracyTest::constant, AccuracyTest::needle};

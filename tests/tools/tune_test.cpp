@@ -9,6 +9,7 @@
 #include <set>
 
 #include "gen/kernels/attention_forward.h"
+#include "tests/forwarding_device.h"
 #include "tests/support.h"
 
 using namespace flashptx;
@@ -20,49 +21,27 @@ const ProblemClass d128{DataType::bf16, 128, 128, Mask::full};
 const ProblemClass d64{DataType::bf16, 64, 64, Mask::causal};
 
 // Runs on the emulator, but says that it is a GPU; a kernel with tile_kv 48 is the fastest.
-struct PretendedGpu : Device {
-  std::unique_ptr<Device> inner;
+struct PretendedGpu : test::ForwardingDevice {
   DeviceInfo information;
   std::string last_entry;
   int timed = 0;
-  PretendedGpu() {
+  static EmulatorOptions four_multiprocessors() {
     EmulatorOptions options;
     options.multiprocessors = 4;
-    REQUIRE(open_emulator(options, &inner).ok());
-    information = inner->info();
+    return options;
+  }
+  PretendedGpu() : ForwardingDevice(four_multiprocessors()), information(inner->info()) {
     information.name = "pretended", information.driver_text = "1.0",
     information.is_emulator = false;
     information.l2_bytes = 1;
   }
   const DeviceInfo& info() const override { return information; }
-  Status load(const std::string& image, const std::string& entry, std::uint32_t shared,
-              LoadedKernel** out) override {
-    return inner->load(image, entry, shared, out);
-  }
-  void unload(LoadedKernel* kernel) override { inner->unload(kernel); }
-  Status allocate(std::size_t bytes, std::uint64_t* address) override {
-    return inner->allocate(bytes, address);
-  }
-  void free(std::uint64_t address) override { inner->free(address); }
-  Status copy_to_device(std::uint64_t dst, const void* src, std::size_t n) override {
-    return inner->copy_to_device(dst, src, n);
-  }
-  Status copy_from_device(void* dst, std::uint64_t src, std::size_t n) override {
-    return inner->copy_from_device(dst, src, n);
-  }
-  Status fill(std::uint64_t dst, std::uint8_t byte, std::size_t n, Stream s) override {
-    return inner->fill(dst, byte, n, s);
-  }
-  Status encode(const TensorMapDesc& desc, TensorMap* out) override {
-    return inner->encode(desc, out);
-  }
   Status launch(LoadedKernel* k, const LaunchDims& dims, void** params, int count,
                 Stream s) override {
     last_entry = k->entry;
     if (k->entry == "flashptx_clock") return Status::error(StatusCode::unsupported, "no clock");
     return inner->launch(k, dims, params, count, s);
   }
-  Status synchronize(Stream s) override { return inner->synchronize(s); }
   Status time(const std::function<Status()>& work, int, int repeats, Stream,
               std::vector<float>* out) override {
     if (Status s = work(); !s.ok()) return s;
