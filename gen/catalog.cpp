@@ -181,8 +181,13 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
       p.warpgroups = 3, p.kv_stages = d <= 64 ? 3 : 2, p.q_stages = 2, p.schedule = d <= 64 ? "trailing" : "serial";
       if (d > 64) p.v_stages = problem.v_transposed ? 0 : 3;
       if (problem.v_transposed) p.kv_stages = 3;
+      // Eight groups of scales a block and the registers of 192 rows do not fit by one word.
+      if (problem.v_transposed && problem.scale_rows == 16) p.warpgroups = 2;
     } else {  // V^T by a pass of its own is faster (host/select.cpp): 240 registers then allow the overlap
       p.warpgroups = 2, p.kv_stages = 2, p.schedule = "overlap";
+      // Scales by blocks: with V row by row the producer's role wants 40 registers, and 232 do not hold the overlap; nor
+      // do 240 where a block has four groups of scales and more.
+      if (problem.scale_rows && (!problem.v_transposed || problem.scale_rows <= 32)) p.schedule = "serial";
     }
     return p;
   }

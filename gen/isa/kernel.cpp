@@ -268,6 +268,13 @@ void Kernel::loop(const std::string& name, const std::function<Reg()>& body, Loc
   guarded_branch(again, true, head, "", at);
 }
 
+void Kernel::rolled_loop(const std::string& name, const std::function<Reg()>& body, Location at) {
+  loop(name, [&] {
+    add(Node::Kind::pragma, "nounroll");
+    return body();
+  }, at);
+}
+
 void Kernel::if_(const Reg& p, const std::function<void()>& body, const std::string& why,
                  Location at) {
   std::string end = new_label("skip");

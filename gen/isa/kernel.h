@@ -88,6 +88,9 @@ class Kernel {
   // Body, then back to its head while the predicate that body returns is true.
   void loop(const std::string& name, const std::function<Reg()>& body,
             Location at = Location::current());
+  // The same, and ptxas must not unroll it (PTX ISA, .pragma "nounroll"): for roles with few registers.
+  void rolled_loop(const std::string& name, const std::function<Reg()>& body,
+                   Location at = Location::current());
   void if_(const Reg& p, const std::function<void()>& body, const std::string& why = "",
            Location at = Location::current());
   // The same for a branch that a usual trip does not take: counts() leaves its body out.
@@ -129,7 +132,7 @@ class Kernel {
 
  private:
   struct Node {
-    enum class Kind { instr, label, section, comment, open, close };
+    enum class Kind { instr, label, pragma, section, comment, open, close };
     Kind kind = Kind::instr;
     int depth = 0;
     bool rare = false;

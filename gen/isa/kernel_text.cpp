@@ -125,6 +125,9 @@ std::string Kernel::text() const {
       case Node::Kind::label:
         out += indent.substr(4) + n.text + ":\n";
         break;
+      case Node::Kind::pragma:
+        out += indent + ".pragma \"" + n.text + "\";\n";
+        break;
       case Node::Kind::section:
         lines.back() = line_of(n.text);
         out += "\n" + indent + "// == " + n.text + "\n";

@@ -790,7 +790,10 @@ RegisterSplit register_split(const KernelConfig& c) {
   // Entry count = 65536 / threads rounded down to 8; the sum over warpgroups must fit what was launched.
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 248};
-    case 2: return !c.problem.eight_bit() && c.plan.dynamic_tiles ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
+    case 2: {
+      const bool wide_producer = c.problem.eight_bit() ? c.problem.scale_rows && !c.problem.v_transposed : c.plan.dynamic_tiles;
+      return wide_producer ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
+    }
     case 3: return {32, 160, 128};
     case 4: return {24, 112, 96};
     default: return {};

@@ -89,26 +89,52 @@ void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none) {
 }
 
 // K's and V's scales of the block that starts at k_row, beside its stage; the arrival that follows releases them.
+// Rows of a scale are a multiple of the tile or a power of two below it (host/problem.cpp), so that one division serves
+// all groups of the block. A loop, not unrolled: the role has few registers and time enough.
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row) {
   Kernel& k = f.k;
   int groups = f.scale_groups();
   k.scope([&] {
-    Reg to = k.b32("scales_at"), value = k.f32("block_scale"), row = k.b32("scale_row"), last = k.b32("last_key");
-    Reg rows = k.b32("rows_a_scale"), base = k.b64("scale_base"), at = k.b64("scale_at"), given = k.pred("scale_given");
+    Reg to = k.b32("scales_at"), value = k.f32("block_scale"), row = k.b32("scale_row"), rest = k.b32("keys_behind");
+    Reg group = k.b32("group_row"), rows = k.b32("rows_a_scale"), shift = k.b32("rows_log2");
+    Reg base = k.b64("scale_base"), at = k.b64("scale_at");
+    Reg given = k.pred("scale_given"), coarse = k.pred("is_coarse"), more = k.pred("more_groups");
     k.mad_lo_u32(to, stage, 8 * groups, f.base);
-    k.sub_u32(last, f.seqlen_k, 1);
     for (const std::string which : {"k_scale", "v_scale"}) {
+      k.ld_param_u32(rows, which + "_rows");
       k.ld_param_u64(base, which);
       k.setp("ne", "u64", given, base, 0);
-      k.mov_f32(value, f32_imm(1.0f));
       emit_scale_address(f, base, which, f.kv_head);
-      k.ld_param_u32(rows, which + "_rows");
-      for (int g = 0; g < groups; ++g) {
-        k.add_u32(row, k_row, g * f.config.problem.scale_rows);
-        emit_block_address(k, at, base, row, last, rows);
-        k.ld_global_f32(value, address(at)).when(given);
-        k.st_shared_f32(address(to, f.smem.block_scales + 4 * (g + (which == "v_scale" ? groups : 0))), value);
+      k.div_u32(row, k_row, rows);
+      k.mul_wide_u32(at, row, 4);
+      k.add_s64(base, base, at);
+      if (groups > 1) {
+        k.emit("bfind.u32", {shift, rows}, Location::current());
+        k.setp("ge", "u32", coarse, rows, f.n());
+        k.selp_b32(shift, 31, shift, coarse);
+        k.sub_u32(rest, f.seqlen_k, 1);
+        k.sub_u32(rest, rest, k_row);
+        k.mov_b32(group, 0);
       }
+      auto next = [&] {
+        if (groups > 1) {
+          k.min_u32(row, group, rest);
+          k.emit("shr.u32", {row, row, shift}, Location::current());
+          k.mul_wide_u32(at, row, 4);
+          k.add_s64(at, at, base);
+        }
+        k.mov_f32(value, f32_imm(1.0f));
+        k.ld_global_f32(value, address(groups > 1 ? at : base)).when(given);
+        k.st_shared_f32(address(to, f.smem.block_scales), value);
+        k.add_u32(to, to, 4);
+        if (groups > 1) {
+          k.add_u32(group, group, f.config.problem.scale_rows);
+          k.setp("lt", "u32", more, group, f.n());
+        }
+        return more;
+      };
+      if (groups == 1) next();
+      else k.rolled_loop(which, next);
     }
   });
 }

@@ -5,23 +5,45 @@
 
 using namespace flashptx;
 
+namespace {
+
+void check_clean(const KernelConfig& config) {
+  const EmittedKernel kernel = emit(config);
+  const test::Assembled a = test::assemble(kernel.text);
+  const std::string& name = kernel.facts.entry;
+  REQUIRE_MESSAGE(a.ok, name, "\n", a.log);
+  CHECK_MESSAGE(a.spill_bytes == 0, name, "\n", a.log);
+  CHECK_MESSAGE(a.stack_bytes == 0, name, "\n", a.log);
+  // C7508: setmaxnreg ignored; C7510: wgmma serialised; C7514 to C7519: wait or fence inserted. None is harmless.
+  CHECK_MESSAGE(a.log.find("(C75") == std::string::npos, name, "\n", a.log);
+  CHECK_MESSAGE(a.log.find("setmaxnreg") == std::string::npos, name, "\n", a.log);
+  CHECK_MESSAGE(a.log.find("warning") == std::string::npos, name, "\n", a.log);
+  CHECK_MESSAGE(a.registers == kernel.facts.entry_registers, name, " is said to start with ",
+                kernel.facts.entry_registers, " registers");
+}
+
+}  // namespace
+
 TEST_SUITE("catalog/ptxas") {
   TEST_CASE("every kernel of the catalogue assembles without spill, local memory or remark") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
-    for (const KernelConfig& config : catalog()) {
-      const EmittedKernel kernel = emit(config);
-      const test::Assembled a = test::assemble(kernel.text);
-      const std::string& name = kernel.facts.entry;
-      REQUIRE_MESSAGE(a.ok, name, "\n", a.log);
-      CHECK_MESSAGE(a.spill_bytes == 0, name, "\n", a.log);
-      CHECK_MESSAGE(a.stack_bytes == 0, name, "\n", a.log);
-      // C7508: setmaxnreg ignored; C7510: wgmma serialised; C7514 to C7519: wait or fence inserted. None is harmless.
-      CHECK_MESSAGE(a.log.find("(C75") == std::string::npos, name, "\n", a.log);
-      CHECK_MESSAGE(a.log.find("setmaxnreg") == std::string::npos, name, "\n", a.log);
-      CHECK_MESSAGE(a.log.find("warning") == std::string::npos, name, "\n", a.log);
-      CHECK_MESSAGE(a.registers == kernel.facts.entry_registers, name, " is said to start with ",
-                    kernel.facts.entry_registers, " registers");
-    }
+    for (const KernelConfig& config : catalog()) check_clean(config);
+  }
+
+  TEST_CASE("so does every kernel for scales by blocks that the host may choose") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (int d : {64, 128, 256})
+      for (Mask mask : {Mask::full, Mask::causal})
+        for (bool v_transposed : {false, true})
+          for (int rows : {128, 32, 16}) {
+            KernelConfig config;
+            config.problem = {DataType::e4m3, d, d, mask};
+            config.problem.v_transposed = v_transposed, config.problem.scale_rows = rows;
+            config.plan = standard_plan(config.problem);
+            check_clean(config);
+            config.plan = long_keys_plan(config.problem);
+            check_clean(config);
+          }
   }
 
   TEST_CASE("auxiliary kernels assemble") {
