@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 #include "gen/kernels/attention_forward.h"
@@ -60,6 +61,8 @@ std::span<const SelectRow> select_table() {
 
 int compiled_head_dim(std::int64_t head_dim) { return static_cast<int>((head_dim + 15) / 16 * 16); }
 
+bool MeasuredRow::v_transposed() const { return std::string_view(kernel).find("_vt_") != std::string_view::npos; }
+
 std::span<const MeasuredRow> measured_rows() {
   static const std::vector<MeasuredRow> rows = {
 #include "host/select_table.inc"
@@ -83,7 +86,8 @@ const MeasuredRow* nearest_of_type(std::span<const MeasuredRow> rows, DataType d
   const MeasuredRow* best = nullptr;
   double best_ratio = 0;
   for (const MeasuredRow& r : rows) {
-    if (r.dtype != dtype || r.mask != c.mask || dim < r.head_dim_min || dim > r.head_dim_max)
+    if (r.dtype != dtype || r.mask != c.mask || dim < r.head_dim_min || dim > r.head_dim_max ||
+        r.v_transposed() != c.v_transposed)
       continue;
     const double ratio = ratio_outside(seqlen_q, r.seqlen_q_min, r.seqlen_q_max);
     if (best == nullptr || ratio < best_ratio) best = &r, best_ratio = ratio;
@@ -151,21 +155,27 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
   c.head_dim_v = compiled_head_dim(p.value_dim());
   c.dtype_o = p.dtype_o, c.v_transposed = p.v_transposed || transposition_pass_pays(p);
   c.scale_rows = kernel_scale_rows(p);
-  if (const MeasuredRow* row = nearest_row(rows, c, p.seqlen_q)) {
+  const bool long_keys = c.eight_bit() && p.seqlen_k > single_level_keys;
+  std::string about;
+  if (c.eight_bit()) {
+    about = p.v_transposed   ? "8 bit, V given transposed"
+            : c.v_transposed ? "8 bit, V transposed by a pass of its own, into the workspace"
+                             : "8 bit, V transposed by three warps of the kernel";
+    if (long_keys) about += "; sums in two levels: more than 8192 keys";
+  }
+  // Measured were sums in one level and scales by head.
+  const bool as_measured = !long_keys && c.scale_rows == 0;
+  if (const MeasuredRow* row = as_measured ? nearest_row(rows, c, p.seqlen_q) : nullptr) {
     KernelConfig config{c, {}};
     if (plan_of(*row, &config)) {
       out->config = config;
-      out->reason = reason_of(*row);
+      out->reason = about + (about.empty() ? "" : "; ") + reason_of(*row);
       return {};
     }
   }
   if (c.eight_bit()) {
-    const bool long_keys = p.seqlen_k > single_level_keys;
     out->config = KernelConfig{c, long_keys ? long_keys_plan(c) : standard_plan(c)};
-    out->reason = p.v_transposed   ? "8 bit, V given transposed"
-                  : c.v_transposed ? "8 bit, V transposed by a pass of its own, into the workspace"
-                                   : "8 bit, V transposed by three warps of the kernel";
-    if (long_keys) out->reason += "; sums in two levels: more than 8192 keys";
+    out->reason = about;
     return {};
   }
   for (const SelectRow& r : select_table()) {

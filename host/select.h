@@ -28,12 +28,13 @@ struct MeasuredRow {
   double runner_up_tflops = 0;
   const char* source =
       "";  // device, driver, assembler and date; or the reason of an unmeasured row
+  bool v_transposed() const;  // the kernel takes V^T: what it was given, or what a pass has written
 };
 std::span<const MeasuredRow> measured_rows();
 
 // The rule for every size, listed or not:
-//   1. the mask is the problem's; so is the type, but a 16-bit type without rows at this head
-//      dimension takes the other's: both run at the same rates
+//   1. the mask is the problem's, and whether the kernel takes V transposed; so is the type, but a 16-bit type
+//      without rows at this head dimension takes the other's: both run at the same rates
 //   2. the head dimension, as compiled, lies within the row's range
 //   3. of these rows, the one whose range of query counts is nearest by ratio: 1 inside the range
 // Query counts decide, not key counts: what differs between short and long is how many rows of a
@@ -61,12 +62,13 @@ struct Selection {
   KernelConfig config;
   std::string reason;
 };
-// unsupported when no row fits. `p` has passed check_problem.
 // Whether V is transposed by a pass of its own where a workspace is allowed.
 bool transposition_pass_pays(const ForwardProblem& p);
 // ProblemClass::scale_rows of a kernel that takes the problem's scales.
 int kernel_scale_rows(const ForwardProblem& p);
 
+// unsupported when no row fits. `p` has passed check_problem. 8 bit: measured rows hold for scales by head and
+// at most single_level_keys keys; else the plan is standard_plan's or long_keys_plan's.
 Status select_forward(const ForwardProblem& p, Selection* out);
 // The same over other measured rows; with none only the plain rules are left.
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out);

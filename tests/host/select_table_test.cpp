@@ -164,6 +164,27 @@ TEST_SUITE("host/select_table") {
     CHECK(nearest_row(rows, {DataType::e4m3, 128, 128, Mask::full}, 500) == nullptr);
   }
 
+  TEST_CASE("8 bit: rows of kernels that take V^T apart; none for scales by blocks or more keys than one level holds") {
+    const char* rows_v = "attn_fwd_e4m3_d128_full__q128_kv128_s2_qs2__serial_pp_guarded3_ob";
+    const char* transposed = "attn_fwd_e4m3_d128_full_vt__q128_kv128_s2_qs2__overlap_pp_guarded3_ob";
+    std::vector<MeasuredRow> rows = {row(rows_v, 1, INT64_MAX), row(transposed, 1, INT64_MAX)};
+    for (MeasuredRow& r : rows) r.dtype = DataType::e4m3;
+    ForwardProblem p = problem(4096, 128, Mask::full, DataType::e4m3);
+    CHECK(chosen(rows, p) == rows_v);
+    p.v_transposed = true;
+    CHECK(chosen(rows, p) == transposed);
+    p.v_transposed = false, p.allow_workspace = true;
+    CHECK(transposition_pass_pays(p));
+    CHECK(chosen(rows, p) == transposed);
+    p.allow_workspace = false;
+    p.seqlen_k = single_level_keys + 1;
+    CHECK(chosen(rows, p) == chosen({}, p));
+    CHECK(chosen(rows, p).find("_two") != std::string::npos);
+    p.seqlen_k = 4096;
+    p.k_scale.block_rows = 128;
+    CHECK(chosen(rows, p) == chosen({}, p));
+  }
+
   TEST_CASE("a row that cannot be used leaves the choice to the plain rules") {
     Selection plain;
     REQUIRE(select_among({}, problem(5000, 128), &plain).ok());

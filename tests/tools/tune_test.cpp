@@ -104,6 +104,36 @@ TEST_SUITE("tools/tune") {
     }
   }
 
+  TEST_CASE("8 bit has a class for V by rows and one for V^T, each with plans of its own and its own rows") {
+    Grid grid;
+    grid.dtypes = {DataType::e4m3}, grid.head_dims = {128}, grid.masks = {Mask::full}, grid.seqlens = {4096};
+    const std::vector<ProblemClass> classes = classes_of(grid);
+    REQUIRE(classes.size() == 2);
+    CHECK(text_of(classes[1]) == "e4m3 d128 full vt");
+    std::vector<Winner> winners;
+    for (const ProblemClass& c : classes) {
+      SpaceOptions near;
+      near.distance = 1;
+      const Space space = enumerate(c, grid.seqlens, near);
+      CHECK(space.candidates.size() > 5);
+      for (const Candidate& k : space.candidates) CHECK(k.config.problem.v_transposed == c.v_transposed);
+      Winner w;
+      w.cell = {c, 4096}, w.kernel = space.candidates.back().config.name(), w.tflops = 1, w.source = "s";
+      winners.push_back(w);
+    }
+    const std::string text = table_text(merge({}, winners));
+    CHECK(text.find("DataType::e4m3") != std::string::npos);
+    CHECK(text.find(winners[0].kernel) != std::string::npos);
+    CHECK(text.find(winners[1].kernel) != std::string::npos);
+    tune::Timing t = final_row("k", 1, 2);
+    t.v_transposed = true;
+    tune::Timing back;
+    REQUIRE(from_line(to_line(t), &back));
+    CHECK(back.v_transposed);
+    CHECK(back.kernel == "k");
+    CHECK(back.seqlen == 1024);
+  }
+
   TEST_CASE("--quick keeps what is one field apart; exclusions can be lifted") {
     SpaceOptions quick, everything;
     quick.distance = 1;

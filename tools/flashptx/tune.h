@@ -26,7 +26,7 @@ struct Cell {
   std::int64_t seqlen = 0;
 };
 bool same_class(const ProblemClass& a, const ProblemClass& b);
-std::string text_of(const ProblemClass& c);  // "bf16 d128 full"
+std::string text_of(const ProblemClass& c);  // "bf16 d128 full", "e4m3 d128 full vt"
 
 struct Grid {
   std::vector<DataType> dtypes;
@@ -35,6 +35,7 @@ struct Grid {
   std::vector<std::int64_t> seqlens;
   std::int64_t tokens = 16384, hidden = 2048;  // batch = tokens / seqlen, heads = hidden / head_dim
 };
+// 8 bit: once with V row by row and once with V^T, written by a pass that is timed with the kernel.
 std::vector<ProblemClass> classes_of(const Grid& grid);
 std::vector<Cell> cells_of(const Grid& grid, const ProblemClass& problem);
 // Rounded down where it does not divide, at least 1.
@@ -123,6 +124,7 @@ struct TableRow {
   std::string kernel, runner_up, source;
   std::int64_t measured_seqlen = 0;
   double tflops = 0, runner_up_tflops = 0;
+  bool v_transposed = false;
 };
 std::vector<TableRow> rows_of_today();  // host/select_table.inc as compiled in
 std::vector<TableRow> rows_of_rules();  // host/select.cpp's plain rules, unmeasured

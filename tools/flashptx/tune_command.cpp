@@ -171,7 +171,7 @@ void run_tune(TuneCommand& o) {
 }
 
 void add_space_options(Command& c, TuneCommand& o) {
-  c.add_option("--dtype", o.dtypes, "f16, bf16")->delimiter(',')->capture_default_str();
+  c.add_option("--dtype", o.dtypes, "f16, bf16, e4m3, e5m2")->delimiter(',')->capture_default_str();
   c.add_option("--head-dim", o.grid.head_dims, "Of Q, K and V")
       ->delimiter(',')
       ->capture_default_str();

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr const char* assembly_header =
     "kernel,text_hash,assembler,registers,spill_bytes,stack_bytes,seconds,verdict,end";
 constexpr const char* timing_header =
-    "date,device,driver,assembler,dtype,mask,head_dim,seqlen,batch,heads,kernel,text_hash,stage,"
+    "date,device,driver,assembler,dtype,mask,v_transposed,head_dim,seqlen,batch,heads,kernel,text_hash,stage,"
     "samples,"
     "ms_q1,ms_median,ms_q3,tflops,anchor,ratio,sm_clock_mhz,note,end";
 
@@ -67,7 +67,7 @@ bool from_line(const std::string& line, Assembly* out) {
 
 std::string to_line(const Timing& t) {
   return field(t.date) + field(t.device) + field(t.driver) + field(t.assembler) + field(t.dtype) +
-         field(t.mask) + field(static_cast<long long>(t.head_dim)) + field(t.seqlen) +
+         field(t.mask) + field(t.v_transposed ? 1LL : 0LL) + field(static_cast<long long>(t.head_dim)) + field(t.seqlen) +
          field(t.batch) + field(t.heads) + field(t.kernel) + field(t.text_hash) + field(t.stage) +
          field(static_cast<long long>(t.samples)) + field(t.ms_q1) + field(t.ms_median) +
          field(t.ms_q3) + field(t.tflops) + field(t.anchor) + field(t.ratio) + field(t.clock_mhz) +
@@ -76,19 +76,19 @@ std::string to_line(const Timing& t) {
 
 bool from_line(const std::string& line, Timing* out) {
   std::vector<std::string> f;
-  if (!split(line, 23, &f) || f[0] == "date") return false;
+  if (!split(line, 24, &f) || f[0] == "date") return false;
   Timing t;
   t.date = f[0], t.device = f[1], t.driver = f[2], t.assembler = f[3], t.dtype = f[4],
-  t.mask = f[5];
-  t.head_dim = std::atoi(f[6].c_str());
-  t.seqlen = std::atoll(f[7].c_str()), t.batch = std::atoll(f[8].c_str());
-  t.heads = std::atoll(f[9].c_str());
-  t.kernel = f[10], t.text_hash = f[11], t.stage = f[12];
-  t.samples = std::atoi(f[13].c_str());
-  t.ms_q1 = std::atof(f[14].c_str()), t.ms_median = std::atof(f[15].c_str());
-  t.ms_q3 = std::atof(f[16].c_str()), t.tflops = std::atof(f[17].c_str());
-  t.anchor = f[18], t.ratio = std::atof(f[19].c_str()), t.clock_mhz = std::atof(f[20].c_str());
-  t.note = f[21];
+  t.mask = f[5], t.v_transposed = f[6] == "1";
+  t.head_dim = std::atoi(f[7].c_str());
+  t.seqlen = std::atoll(f[8].c_str()), t.batch = std::atoll(f[9].c_str());
+  t.heads = std::atoll(f[10].c_str());
+  t.kernel = f[11], t.text_hash = f[12], t.stage = f[13];
+  t.samples = std::atoi(f[14].c_str());
+  t.ms_q1 = std::atof(f[15].c_str()), t.ms_median = std::atof(f[16].c_str());
+  t.ms_q3 = std::atof(f[17].c_str()), t.tflops = std::atof(f[18].c_str());
+  t.anchor = f[19], t.ratio = std::atof(f[20].c_str()), t.clock_mhz = std::atof(f[21].c_str());
+  t.note = f[22];
   *out = t;
   return true;
 }

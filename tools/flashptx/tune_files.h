@@ -23,6 +23,7 @@ struct Assembly {
 // One kernel on one cell in one stage.
 struct Timing {
   std::string date, device, driver, assembler, dtype, mask;
+  bool v_transposed = false;  // the kernels take V^T; the pass that writes it is timed with them
   int head_dim = 0;
   long long seqlen = 0, batch = 0, heads = 0;
   std::string kernel, text_hash;

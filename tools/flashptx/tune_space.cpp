@@ -29,6 +29,7 @@ int distance(const Plan& a, const Plan& b) {
   n +=
       static_cast<int>(std::ceil(std::fabs(std::log2(static_cast<double>(a.tile_kv) / b.tile_kv))));
   n += a.kv_stages != b.kv_stages;
+  n += a.v_stages != b.v_stages;
   n += a.q_stages != b.q_stages;
   n += a.schedule != b.schedule;
   n += a.ping_pong != b.ping_pong;
@@ -83,7 +84,11 @@ void for_each_plan(const ProblemClass& problem, const SpaceOptions& o, const Use
                 p.softmax = softmax;
                 p.ping_pong = (bits & 1) != 0, p.dynamic_tiles = (bits & 2) != 0;
                 p.o_own_buffer = (bits & 4) != 0, p.pin_exp = (bits & 8) != 0;
+                p.v_stages = 0;
                 use(p);
+                if (!problem.eight_bit()) continue;
+                for (p.v_stages = 2; p.v_stages <= 4; ++p.v_stages)
+                  if (p.v_stages != p.kv_stages) use(p);
               }
       }
 }
@@ -92,19 +97,24 @@ void for_each_plan(const ProblemClass& problem, const SpaceOptions& o, const Use
 
 bool same_class(const ProblemClass& a, const ProblemClass& b) {
   return a.dtype == b.dtype && a.head_dim == b.head_dim && a.head_dim_v == b.head_dim_v &&
-         a.mask == b.mask;
+         a.mask == b.mask && a.v_transposed == b.v_transposed;
 }
 
 std::string text_of(const ProblemClass& c) {
   return std::string(to_string(c.dtype)) + " d" + std::to_string(c.head_dim) + " " +
-         to_string(c.mask);
+         to_string(c.mask) + (c.v_transposed ? " vt" : "");
 }
 
 std::vector<ProblemClass> classes_of(const Grid& grid) {
   std::vector<ProblemClass> out;
   for (DataType dtype : grid.dtypes)
     for (int dim : grid.head_dims)
-      for (Mask mask : grid.masks) out.push_back({dtype, dim, dim, mask});
+      for (Mask mask : grid.masks) {
+        out.push_back({dtype, dim, dim, mask});
+        if (!out.back().eight_bit()) continue;
+        out.push_back(out.back());
+        out.back().v_transposed = true;
+      }
   return out;
 }
 
@@ -128,6 +138,7 @@ reference::Problem shape_of(const Grid& grid, const Cell& cell) {
 KernelConfig incumbent(const Cell& cell) {
   ForwardProblem p;
   p.dtype = cell.problem.dtype, p.mask = cell.problem.mask;
+  p.v_transposed = cell.problem.v_transposed;
   p.batch = 1, p.heads_q = p.heads_kv = 16, p.seqlen_q = p.seqlen_k = cell.seqlen;
   p.head_dim = cell.problem.head_dim, p.head_dim_v = cell.problem.head_dim_v;
   Selection s;
@@ -141,12 +152,10 @@ std::string not_worth_trying(const KernelConfig& c) {
     return "one warpgroup: nothing else can use the tensor cores during its softmax";
   if (p.tile_kv < 32)
     return "blocks under 32 keys: barriers and waits of a trip are paid for too few keys";
-  if (p.kv_stages > 2 && p.tile_kv * p.kv_stages > 320)
-    return "more than 320 keys in the ring: the loads already run a whole trip ahead with fewer";
+  if (p.kv_stages > 2 && p.tile_kv * p.kv_stages > (c.problem.eight_bit() ? 384 : 320))
+    return "more than 320 keys in the ring, 384 of 8 bits: the loads already run a whole trip ahead with fewer";
   if (p.pin_exp && !exps_under_pv(*find_forward_schedule(p.schedule)))
     return "pin_exp where no P V is in flight during the exponentials: nothing to keep apart";
-  if (c.problem.mask == Mask::full && p.dynamic_tiles)
-    return "tiles from a counter without a mask: all tiles are equally long";
   if (c.problem.mask == Mask::causal && !p.dynamic_tiles)
     return "causal in fixed order: the last tiles leave multiprocessors idle";
   return "";

@@ -12,6 +12,7 @@ namespace {
 
 bool of_cell(const Timing& t, const Cell& c) {
   return t.dtype == to_string(c.problem.dtype) && t.mask == to_string(c.problem.mask) &&
+         t.v_transposed == c.problem.v_transposed &&
          t.head_dim == c.problem.head_dim && t.seqlen == c.seqlen;
 }
 
@@ -52,9 +53,9 @@ std::vector<Timing> last_rounds(const std::vector<Timing>& log, const Cell& cell
   return out;
 }
 
-auto class_key(const TableRow& r) { return std::tuple(r.dtype, r.head_dim_max, r.mask); }
+auto class_key(const TableRow& r) { return std::tuple(r.dtype, r.head_dim_max, r.mask, r.v_transposed); }
 bool of_class(const TableRow& r, const ProblemClass& c) {
-  return r.dtype == c.dtype && r.mask == c.mask &&
+  return r.dtype == c.dtype && r.mask == c.mask && r.v_transposed == c.v_transposed &&
          r.head_dim_max == std::max(c.head_dim, c.head_dim_v);
 }
 
@@ -81,7 +82,8 @@ void draw_head_dim_ranges(std::vector<TableRow>* rows) {
     for (int edge : {64, 128, 192})
       if (edge < r.head_dim_max) below = edge;
     for (const TableRow& other : *rows)
-      if (other.dtype == r.dtype && other.mask == r.mask && other.head_dim_max < r.head_dim_max)
+      if (other.dtype == r.dtype && other.mask == r.mask && other.v_transposed == r.v_transposed &&
+          other.head_dim_max < r.head_dim_max)
         below = std::max(below, other.head_dim_max);
     r.head_dim_min = below + 1;
   }
@@ -128,7 +130,7 @@ std::vector<TableRow> rows_of_today() {
   for (const MeasuredRow& m : measured_rows())
     out.push_back({m.dtype, m.mask, m.head_dim_min, m.head_dim_max, m.seqlen_q_min, m.seqlen_q_max,
                    m.kernel, m.runner_up, m.source, m.measured_seqlen, m.tflops,
-                   m.runner_up_tflops});
+                   m.runner_up_tflops, m.v_transposed()});
   return out;
 }
 
@@ -161,6 +163,7 @@ std::vector<TableRow> merge(std::vector<TableRow> rows, const std::vector<Winner
     });
     TableRow t;
     t.dtype = w.cell.problem.dtype, t.mask = w.cell.problem.mask;
+    t.v_transposed = w.cell.problem.v_transposed;
     t.head_dim_max = std::max(w.cell.problem.head_dim, w.cell.problem.head_dim_v);
     t.kernel = w.kernel, t.runner_up = w.runner_up, t.source = w.source;
     t.measured_seqlen = w.cell.seqlen, t.tflops = w.tflops, t.runner_up_tflops = w.runner_up_tflops;

@@ -145,6 +145,7 @@ Timing Timer::blank(const Contestant& c, const std::string& stage) const {
   t.driver = device_.info().driver_text.empty() ? std::to_string(device_.info().driver_version)
                                                 : device_.info().driver_text;
   t.dtype = to_string(shape_.dtype), t.mask = to_string(shape_.mask);
+  t.v_transposed = cell_.problem.v_transposed;
   t.head_dim = shape_.head_dim, t.seqlen = shape_.seqlen_q, t.batch = shape_.batch,
   t.heads = shape_.heads_q;
   t.kernel = c.name, t.text_hash = c.hash, t.stage = stage;
@@ -155,7 +156,7 @@ Timing Timer::blank(const Contestant& c, const std::string& stage) const {
 // The same card, software, cell, text and stage.
 bool Timer::same_place(const Timing& a, const Timing& b) const {
   return a.device == b.device && a.driver == b.driver && a.assembler == b.assembler &&
-         a.dtype == b.dtype && a.mask == b.mask && a.head_dim == b.head_dim &&
+         a.dtype == b.dtype && a.mask == b.mask && a.v_transposed == b.v_transposed && a.head_dim == b.head_dim &&
          a.seqlen == b.seqlen && a.batch == b.batch && a.heads == b.heads;
 }
 
