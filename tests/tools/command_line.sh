@@ -73,9 +73,26 @@ case_is 'an edited file that waits for too little is a fault with a sentence' sh
   cmp -s "$1/k.ptx" "$1/race.ptx" && exit 9
   "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/race.ptx" > "$1/out"; test $? -eq 1 && grep -q "in flight" "$1/out"' \
   "$flashptx" "$scratch"
-case_is 'a file that is no PTX is refused' sh -c '
-  echo hello > "$1/bad.ptx"; "$0" run --device emulator --seqlen 70 --head-dim 64 --ptx "$1/bad.ptx"; test $? -ne 0' \
-  "$flashptx" "$scratch"
+echo hello > "$scratch/bad.ptx" && : > "$scratch/empty.ptx"
+for command in 'run --device emulator --seqlen 70 --head-dim 64' 'probe --device emulator'; do
+  case_is "$command refuses a file that is no PTX" says 2 'bad.ptx has no .entry' "$flashptx" $command --ptx "$scratch/bad.ptx"
+  case_is "$command refuses an empty file" says 2 'empty.ptx is empty' "$flashptx" $command --ptx "$scratch/empty.ptx"
+  case_is "$command refuses an empty name" says 2 'ptx: wants a value' "$flashptx" $command --ptx ''
+  case_is "$command refuses a folder" says 2 'directory' "$flashptx" $command --ptx "$scratch"
+done
+case_is 'trace --from refuses a folder by its name' says 2 "cannot read $scratch" "$flashptx" trace --from "$scratch"
+case_is 'sass refuses a folder by its name' says 2 "no such file.*$scratch" "$flashptx" sass "$scratch"
+case_is 'an empty kernel name is not the default kernel' says 2 'name: wants a value' "$flashptx" emit ''
+case_is 'the largest seed is taken' says 0 '1 cases, 0 failed' "$flashptx" fuzz --cases 1 --seed 18446744073709551615
+case_is 'a seed beyond 64 bits is refused' says 2 'seed: 18446744073709551616 is beyond 64 bits' \
+  "$flashptx" fuzz --cases 1 --seed 18446744073709551616
+case_is 'a negative seed is refused' says 2 'seed: -1 must not be negative' "$flashptx" fuzz --cases 1 --seed -1
+case_is 'an empty seed is refused' says 2 'seed: wants a value' "$flashptx" fuzz --cases 1 --seed ''
+case_is 'a length beyond 64 bits is refused, not clamped' says 2 'seqlen-q: -9999999999999999999999 is beyond 64 bits' \
+  "$flashptx" run --device emulator --seqlen -9999999999999999999999
+case_is 'a head dimension beyond 32 bits is refused' says 2 'head-dim: 4294967360 is beyond 32 bits' \
+  "$flashptx" run --device emulator --head-dim 4294967360
+case_is 'a time that is no number is refused' says 2 'nan is no number' "$flashptx" fuzz --seconds nan
 case_is 'run --json is JSON with the verdict' sh -c '
   "$0" run --device emulator --seqlen 40 --head-dim 64 --json | python3 -c "import json, sys; assert json.load(sys.stdin)[\"ok\"] is True"' \
   "$flashptx"

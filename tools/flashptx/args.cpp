@@ -3,18 +3,57 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <list>
 #include <new>
 #include <stdexcept>
+#include <type_traits>
 
 #include "tools/flashptx/commands.h"
 
 namespace flashptx {
 namespace {
+
+template <class T>
+std::string beyond(const std::string& text) {
+  return text + " is beyond " + std::to_string(8 * sizeof(T)) + " bits";
+}
+
+// CLI11 2.1 reads numbers with strtoull and its kin and takes what those make of it: 2^64 becomes 2^64 - 1, "-1"
+// and "" an unsigned number, "nan" passes every range. An empty text is most often a shell variable that is not set.
+// Why `text` cannot be a T; empty if it can.
+template <class T>
+std::string unreadable(const std::string& text) {
+  if (text.empty()) return "wants a value, got nothing";
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(std::strtod(text.c_str(), nullptr))) return text + " is no number";
+  } else if constexpr (std::is_unsigned_v<T>) {
+    if (text.find('-') != std::string::npos) return text + " must not be negative";
+    errno = 0;
+    const unsigned long long value = std::strtoull(text.c_str(), nullptr, 0);
+    if (errno == ERANGE || value > std::numeric_limits<T>::max()) return beyond<T>(text);
+  } else if constexpr (std::is_integral_v<T>) {
+    errno = 0;
+    const long long value = std::strtoll(text.c_str(), nullptr, 0);
+    if (errno == ERANGE || value != static_cast<T>(value)) return beyond<T>(text);
+  }
+  return "";
+}
+
+template <class T>
+struct ElementOf {
+  using type = T;
+};
+template <class T>
+struct ElementOf<std::vector<T>> {
+  using type = T;
+};
 
 // Thrown by leave(); no std::exception, so that no subcommand catches it by accident.
 struct Leave {
@@ -96,7 +135,9 @@ void Command::footer(const std::string& text) {
 
 template <class T>
 Option* Command::option(const std::string& names, T& value, const std::string& help) {
-  inner_->options.emplace_back(inner_->app->add_option(names, value, help));
+  CLI::Option* added = inner_->app->add_option(names, value, help);
+  added->check(CLI::Validator(unreadable<typename ElementOf<T>::type>, "", "readable"));
+  inner_->options.emplace_back(added);
   return &inner_->options.back();
 }
 

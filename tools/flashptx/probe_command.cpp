@@ -54,7 +54,7 @@ void run_probe(const ProblemOptions& options, const std::string& file) {
   const auto device = open_or_leave(device_from(options));
   const EmittedKernel kernel = emit_auxiliary("probe");
   LoadedKernel* loaded = nullptr;
-  check(device->load(file.empty() ? kernel.text : read_or_leave(file), "probe", 0, &loaded));
+  check(device->load(file.empty() ? kernel.text : kernel_file_or_leave(file).text, "probe", 0, &loaded));
   Sent sent;
   for (std::size_t i = 0; i < sizeof sent.map.bytes; ++i) sent.map.bytes[i] = static_cast<std::uint8_t>(3 * i + 1);
   std::vector<std::uint64_t> got(24);

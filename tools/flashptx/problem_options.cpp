@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -117,9 +118,21 @@ std::unique_ptr<Device> open_or_leave(const DeviceRequest& request) {
 }
 
 std::string read_or_leave(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) leave(exit_usage, "cannot read " + path);
+  std::ifstream in(path, std::ios::binary);  // which opens a folder as well
+  if (!in || std::filesystem::is_directory(path)) leave(exit_usage, "cannot read " + path);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+KernelFile kernel_file_or_leave(const std::string& path) {
+  KernelFile file{read_or_leave(path), ""};
+  if (file.text.empty()) leave(exit_usage, path + " is empty: no kernel to run");
+  if (file.text.rfind("\x7f" "ELF", 0) == 0) return file;
+  const char* const blank = " \t\r\n";
+  std::size_t at = file.text.find(".entry");
+  if (at != std::string::npos) at = file.text.find_first_not_of(blank, at + 6);
+  if (at == std::string::npos) leave(exit_usage, path + " has no .entry: it is no PTX kernel");
+  file.entry = file.text.substr(at, file.text.find_first_of(" \t\r\n(", at) - at);
+  return file;
 }
 
 }  // namespace flashptx

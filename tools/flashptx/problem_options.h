@@ -37,4 +37,10 @@ std::unique_ptr<Device> open_or_leave(const DeviceRequest& request);
 // Reads a file whole; leaves with exit_usage.
 std::string read_or_leave(const std::string& path);
 
+struct KernelFile {
+  std::string text, entry;  // entry: the name behind the first .entry; empty for a cubin
+};
+// Reads the file of --ptx; leaves with exit_usage where it is empty, or neither PTX with an entry nor a cubin.
+KernelFile kernel_file_or_leave(const std::string& path);
+
 }  // namespace flashptx

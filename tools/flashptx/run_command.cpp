@@ -30,15 +30,6 @@ struct RunOptions {
   std::int64_t check_rows = 0;
 };
 
-// The name behind the first `.entry` directive; empty if there is none (a cubin).
-std::string entry_name(const std::string& ptx) {
-  std::size_t at = ptx.find(".visible .entry ");
-  if (at == std::string::npos) return "";
-  at += 16;
-  const std::size_t end = ptx.find_first_of(" \t\r\n(", at);
-  return end == std::string::npos ? "" : ptx.substr(at, end - at);
-}
-
 struct Verdict {
   Outcome outcome;  // of the last run
   std::string complaint;
@@ -157,10 +148,10 @@ void run_run(const RunOptions& o) {
   choice.kernel = o.kernel;
   if (!o.schedule.empty()) choice.schedule = schedule_or_leave(o.schedule);
   if (!o.ptx_file.empty()) {
-    choice.ptx = read_or_leave(o.ptx_file);
-    if (choice.ptx.empty()) leave(exit_mismatch, o.ptx_file + " is empty: no kernel to run");
+    KernelFile file = kernel_file_or_leave(o.ptx_file);
+    choice.ptx = std::move(file.text);
     // An edited file still says in its entry which kernel it was.
-    if (choice.kernel.empty()) choice.kernel = entry_name(choice.ptx);
+    if (choice.kernel.empty()) choice.kernel = file.entry;
   }
   DeviceRequest request = device_from(o.problem);
   request.emulator.multiprocessors = o.emulator_multiprocessors;

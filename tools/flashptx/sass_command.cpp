@@ -1,5 +1,6 @@
 // `flashptx sass`: assemble, disassemble, annotate.
 // Next: sass.h.
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -22,7 +23,7 @@ struct SassOptions {
 
 bool read_file(const std::string& path, std::string* text) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return false;
+  if (!in || std::filesystem::is_directory(path)) return false;
   text->assign(std::istreambuf_iterator<char>(in), {});
   return true;
 }
