@@ -345,14 +345,19 @@ std::string emulator_limits() {
          "for later CTAs; griddepcontrol finds the grid before it ended and orders nothing\n"
          "global memory is not checked for races, and fences of global memory order nothing that "
          "is not ordered already\n"
+         "of each four bytes of shared memory the last write and four reads are remembered: a fifth reader that nothing "
+         "orders may replace one, and two warps that write different bytes of a word count as a race; between the "
+         "lanes of one warp only arrivals and copies are checked\n"
          "a wgmma is checked for its whole warpgroup when the last of its four warps has issued "
          "it, and one warp's wgmma.wait_group is taken to say that the products of all four have "
          "read their shared memory\n"
          "inside one instruction products are summed in float64; an FP8 accumulator is narrow only "
-         "on request\n"
+         "on request; approximate functions (ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh, div) are rounded from exacter "
+         "values, not the hardware's bits\n"
+         "registers are counted for setmaxnreg only; .pragma, line information, cache hints and prefetches change nothing\n"
          "wgmma.fence repeated after a branch (ptxas C7519) and other limits of ptxas are not "
          "asked for\n"
-         "no .func calls, .local memory, textures, im2col copies, add.cc chains, st.async, "
+         "refused by name, with whatever else has no meaning here: .func calls, .local memory, textures, im2col copies, add.cc chains, st.async, "
          "red.async, mma.sync of integers below 8 bits, sparse matrices\n";
 }
 

@@ -61,7 +61,7 @@ void Machine::start_warp(Warp& w) {
   std::memset(w.registers.get(), 0xcd, program.register_bytes + 64);
   w.state.resize(program.registers.size());
   w.state[0].defined = ~0u;
-  w.waited_once.assign(program.code.size(), false);
+  w.refused.assign(program.code.size(), 0);
   w.bases[0] = w.registers.get();
   w.bases[1] = program.pool.data();
   const LaunchDims& d = grid.dims;

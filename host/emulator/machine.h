@@ -80,7 +80,7 @@ struct Warp {
   int register_count = 0;
   std::uint32_t executing = 0;  // lanes of the instruction that runs now
   bool wgmma_fenced = false;
-  std::vector<bool> waited_once;  // by pc: this mbarrier wait has answered false once
+  std::vector<std::uint32_t> refused;  // by pc: phase and mbarrier for which this wait has answered false already
   // wgmma of this warp's warpgroup: entries of Warpgroup seen so far
   std::uint32_t wgmma_next = 0, wgmma_committed = 0, wgmma_retired = 0;
   bool wgmma_open = false;

@@ -473,23 +473,21 @@ u32 find_leading(T a) {
   if (std::is_signed_v<T> && a < 0) v = static_cast<U>(~v);
   return v == 0 ? ~0u : static_cast<u32>(std::bit_width(v) - 1);
 }
+template <class T>
+u32 find_shift(T a) {
+  const u32 r = find_leading(a);
+  return r == ~0u ? r : static_cast<u32>(8 * sizeof(T)) - 1 - r;
+}
 void bfind(OpDecoder& op) {
   bool shift = op.take("shiftamt");
   Type t = op.take_type({Type::u32, Type::s32, Type::u64, Type::s64});
   op.count(2, 2);
   op.in.d = op.dst(0, Type::u32), op.in.a = op.src(1, t);
-  if (shift && type_bytes(t) == 8) op.fail(".shiftamt of 64 bits is not implemented");
   if (shift)
-    op.in.exec = t == Type::u32 ? Exec(lanes1<[](u32 a) {
-      u32 r = find_leading(a);
-      return r == ~0u ? r : 31 - r;
-    },
-                                              u32, u32>)
-                                : Exec(lanes1<[](s32 a) {
-                                    u32 r = find_leading(a);
-                                    return r == ~0u ? r : 31 - r;
-                                  },
-                                              u32, s32>);
+    op.in.exec = t == Type::u32   ? Exec(lanes1<find_shift<u32>, u32, u32>)
+                 : t == Type::s32 ? Exec(lanes1<find_shift<s32>, u32, s32>)
+                 : t == Type::u64 ? Exec(lanes1<find_shift<u64>, u32, u64>)
+                                  : Exec(lanes1<find_shift<s64>, u32, s64>);
   else
     op.in.exec = t == Type::u32   ? Exec(lanes1<find_leading<u32>, u32, u32>)
                  : t == Type::s32 ? Exec(lanes1<find_leading<s32>, u32, s32>)

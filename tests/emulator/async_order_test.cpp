@@ -116,4 +116,49 @@ TEST_SUITE("emulator/async_order") {
     CHECK(seen.count(1) == 1);  // the first word alone
     CHECK(seen.count(3) == 1);
   }
+
+  TEST_CASE("a wait whose answer is not looked at is found out in a later turn of its loop, in any order") {
+    // In the first turn another wait has seen to it that the copy is there.
+    const auto text = [](const char* look) {
+      return kernel(std::string(R"(
+.shared .align 128 .b8 dst[64];
+.shared .align 8 .b64 bar;
+mov.u32 %r0, bar; mov.u32 %at32, dst; mov.u32 %r5, 0;
+setp.ne.u32 %p0, %t, 0;
+@%p0 bra READY;
+mbarrier.init.shared::cta.b64 [%r0], 1;
+fence.mbarrier_init.release.cluster;
+READY:
+bar.sync 0;
+TURN:
+@%p0 bra ISSUED;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 16;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%at32], [%out], 16, [%r0];
+ISSUED:
+and.b32 %r4, %r5, 1;
+setp.ne.u32 %p1, %r5, 0;
+@%p1 bra LOOK;
+FIRST:
+mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r0], %r4;
+@!%p3 bra FIRST;
+LOOK:
+mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r0], %r4;
+)") + look + R"(
+ld.shared.u32 %r1, [%at32];
+bar.sync 0;
+add.u32 %r5, %r5, 1;
+setp.lt.u32 %p2, %r5, 3;
+@%p2 bra TURN;)");
+    };
+    for (int seed : {0, 1, 2, 3, 4}) {
+      Launcher l(static_cast<std::uint64_t>(seed), seed == 0 ? 0 : seed % 2 + 1);
+      std::uint64_t out = l.buffer(64);
+      LaunchDims dims;
+      dims.block[0] = 32;
+      const Status right = l.launch(text("@!%p3 bra LOOK;"), "k", {&out}, dims);
+      CHECK_MESSAGE(right.ok(), right.message);
+      const Status wrong = l.launch(text(""), "k", {&out}, dims);
+      CHECK_MESSAGE(mentions(wrong, "has not waited for that phase"), "seed ", seed, ": ", wrong.message);
+    }
+  }
 }

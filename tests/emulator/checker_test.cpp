@@ -117,6 +117,21 @@ TEST_SUITE("emulator/checkers") {
   TEST_CASE("a wgmma that no commit covers is reported") {
     pair(clean_tile, "wgmma.commit_group.sync.aligned;", "", 128, "wgmma.commit_group");
   }
+  TEST_CASE("a buffer used again under a copy or a wgmma that no commit covers: it is the commit that is missing") {
+    const std::string again = "bar.sync 4, 128;\nst.shared.f32 [%r1], %f0;\n";
+    const std::string stored = with_map(replaced(tile, "DONE:\n", "DONE:\n" + again), 128);
+    const Status uncommitted = launch(replaced(stored, "cp.async.bulk.commit_group;", ""), 128);
+    CHECK_MESSAGE(mentions(uncommitted, "its cp.async.bulk.commit_group is missing"), uncommitted.message);
+    const Status unwaited = launch(replaced(stored, "cp.async.bulk.wait_group.read 0;", ""), 128);
+    CHECK_MESSAGE(mentions(unwaited, "cp.async.bulk.wait_group.read is missing, or bar.warp.sync after it"), unwaited.message);
+    // The word is written before anything looks at the accumulators.
+    const std::string early = "bar.sync 3, 128;\nshl.b32 %r1, %t, 2; add.u32 %r1, %r1, %addr;\nst.shared.u32 [%r1], %t;\nadd.f32 %f0, %s0, %s1;";
+    const std::string reused = replaced(clean_tile, "add.f32 %f0, %s0, %s1;", early);
+    const Status open = launch(replaced(reused, "wgmma.commit_group.sync.aligned;", ""), 128);
+    CHECK_MESSAGE(mentions(open, "its wgmma.commit_group is missing"), open.message);
+    const Status flying = launch(replaced(reused, "wgmma.wait_group.sync.aligned 0;", ""), 128);
+    CHECK_MESSAGE(mentions(flying, "its wgmma.wait_group, or a barrier after it, is missing"), flying.message);
+  }
   TEST_CASE("a missing wgmma.fence is reported") {
     pair(clean_tile, "wgmma.fence.sync.aligned;", "", 128, "without a wgmma.fence");
     pair(clean_tile, "wgmma.fence.sync.aligned;",

@@ -2,6 +2,7 @@
 #include "tests/emulator/mutants.h"
 
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <sstream>
 
@@ -9,6 +10,7 @@ namespace flashptx::emulator::test {
 namespace {
 
 using Lines = std::vector<std::string>;
+using Edits = std::vector<std::pair<std::size_t, std::string>>;
 
 Lines split(const std::string& text) {
   Lines out;
@@ -32,6 +34,13 @@ std::string statement(const std::string& line) {
 }
 
 bool has(const std::string& s, const char* what) { return s.find(what) != std::string::npos; }
+
+// Compiled once: thousands of lines ask for the same few, and compiling takes longer than searching.
+const std::regex& compiled(const char* form) {
+  static std::map<std::string, std::regex> known;
+  const auto it = known.find(form);
+  return it != known.end() ? it->second : known.emplace(form, form).first->second;
+}
 
 // The opcode's first words, of a guarded statement too; "" for directives, labels, operands.
 std::string opcode(const std::string& s) {
@@ -66,18 +75,15 @@ class Mutator {
 
  private:
   void add(const std::string& kind, const std::string& with, const std::string& change) {
-    Lines copy = lines_;
-    copy[at_] = with;
-    add(kind, std::move(copy), change);
+    add(kind, Edits{{at_, with}}, change);
   }
-  void add(const std::string& kind, Lines copy, const std::string& change) {
-    out_.push_back({kind, now_, change, at_ + 1, join(copy)});
+  void add(const std::string& kind, Edits edits, const std::string& change) {
+    out_.push_back({kind, now_, change, at_ + 1, std::move(edits)});
   }
   // Replaces what the first group of `form` matches.
   bool replace(const std::string& kind, const char* form, const std::vector<std::string>& with) {
     std::smatch m;
-    const std::regex r(form);
-    if (!std::regex_search(now_, m, r)) return false;
+    if (!std::regex_search(now_, m, compiled(form))) return false;
     for (const auto& w : with) {
       std::string s = now_;
       s.replace(static_cast<std::size_t>(m.position(1)), m[1].str().size(), w);
@@ -88,8 +94,7 @@ class Mutator {
   // The number in the first group of `form`, plus each of `deltas` (results below 0 are left out).
   bool shift(const std::string& kind, const char* form, std::initializer_list<long> deltas) {
     std::smatch m;
-    const std::regex r(form);
-    if (!std::regex_search(now_, m, r)) return false;
+    if (!std::regex_search(now_, m, compiled(form))) return false;
     std::vector<std::string> with;
     for (long d : deltas)
       if (const long v = std::stol(m[1].str(), nullptr, 0) + d; v >= 0) with.push_back(std::to_string(v));
@@ -120,10 +125,8 @@ class Mutator {
     if (!std::regex_search(now_, m, form) || at_ < 2) return;
     std::string s = now_;
     s.replace(static_cast<std::size_t>(m.position(2)), m[2].str().size(), "%flipped_parity");
-    Lines copy = lines_;
-    copy[at_] = s;
-    copy[at_ - 2] += " .reg .b32 %flipped_parity; xor.b32 %flipped_parity, " + m[2].str() + ", 1;";
-    if (has(copy[at_ - 2], ".reg .pred")) add("flip parity", std::move(copy), "the other parity");
+    const std::string flip = lines_[at_ - 2] + " .reg .b32 %flipped_parity; xor.b32 %flipped_parity, " + m[2].str() + ", 1;";
+    if (has(flip, ".reg .pred")) add("flip parity", Edits{{at_ - 2, flip}, {at_, s}}, "the other parity");
   }
 
   void numbers() {
@@ -201,23 +204,21 @@ class Mutator {
       if (has(s, "mma_async")) return multi_line_swap(i);
       if (!asynchronous(s)) continue;
       if (op == opcode(now_)) return;
-      Lines copy = lines_;
-      copy[at_] = s, copy[i] = now_;
-      return add("swap two steps", std::move(copy), "with line " + std::to_string(i + 1) + ": " + s);
+      return add("swap two steps", Edits{{at_, s}, {i, now_}}, "with line " + std::to_string(i + 1) + ": " + s);
     }
   }
   // A statement of several lines moves up whole; the lines below it stay blank.
   void multi_line_swap(std::size_t i) {
-    Lines copy = lines_;
+    Edits edits;
     std::string s;
-    std::size_t end = i;
-    for (; end < lines_.size(); ++end) {
+    for (std::size_t end = i; end < lines_.size(); ++end) {
       s += statement(lines_[end]) + " ";
-      copy[end] = "";
+      edits.push_back({end, ""});
       if (s.find(';') != std::string::npos) break;
     }
-    copy[at_] = s, copy[end] = now_;
-    add("swap two steps", std::move(copy), "with the wgmma at line " + std::to_string(i + 1));
+    edits.back().second = now_;
+    edits.push_back({at_, s});
+    add("swap two steps", std::move(edits), "with the wgmma at line " + std::to_string(i + 1));
   }
 
   // After a wgmma.mma_async's last line: its first accumulator, and its first A register.
@@ -233,10 +234,8 @@ class Mutator {
     std::smatch m;
     const std::size_t begin = at_;
     auto write = [&](const char* kind, const std::string& what) {
-      Lines copy = lines_;
-      copy[end] += " " + what;
       at_ = end;
-      add(kind, std::move(copy), what);
+      add(kind, Edits{{end, lines_[end] + " " + what}}, what);
       at_ = begin;
     };
     if (std::regex_search(all, m, d)) write("early accumulator write", "mov.b32 " + m[1].str() + ", 0;");
@@ -256,6 +255,12 @@ class Mutator {
 };
 
 }  // namespace
+
+std::string Mutant::text(const std::string& clean) const {
+  Lines lines = split(clean);
+  for (const auto& [index, line] : edits) lines[index] = line;
+  return join(lines);
+}
 
 std::vector<Mutant> make_mutants(const std::string& text) { return Mutator(text).take(); }
 

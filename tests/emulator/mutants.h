@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace flashptx::emulator::test {
@@ -14,7 +15,9 @@ struct Mutant {
   std::string before;    // the statement as it was
   std::string change;    // what was done to it
   std::size_t line = 0;  // from 1
-  std::string text;      // the whole kernel
+  std::vector<std::pair<std::size_t, std::string>> edits;  // index of a line, its new text
+
+  std::string text(const std::string& clean) const;  // the whole kernel
 };
 
 std::vector<Mutant> make_mutants(const std::string& text);

@@ -108,6 +108,35 @@ TEST_SUITE("tools/sass") {
     CHECK(r.loops[0].instructions == 8);
   }
 
+  TEST_CASE("finds a register of A that is written before a wait covers its wgmma, round a loop too") {
+    const auto kernel = [](const std::string& body) {
+      return parse_disassembly("\t.section\t.text.k,\"ax\",@progbits\nk:\n" + body).at(0);
+    };
+    const std::string first = plain(0x10, "HGMMA.64x128x16.F32.BF16 R24, R120, gdesc[UR16].tnspB, R24, UP0, gsb0"),
+                      second = plain(0x20, "HGMMA.64x64x16.F32.BF16 R88, gdesc[UR16], RZ, !UPT, gsb0"),
+                      pack = plain(0x40, "F2FP.BF16.F32.PACK_AB R123, R89, R88"), end = plain(0x90, "EXIT");
+    const auto wait = [](const char* open) { return plain(0x30, std::string("WARPGROUP.DEPBAR.LE gsb0, ") + open); };
+    CHECK(early_writes_of_a(kernel(first + second + wait("0x0") + pack + end)).empty());
+    CHECK(early_writes_of_a(kernel(first + second + wait("0x1") + pack + end)).empty());  // the older of two is done
+    const auto early = early_writes_of_a(kernel(first + wait("0x1") + pack + end));
+    REQUIRE(early.size() == 1);
+    CHECK((early[0].wgmma == 0 && early[0].writer == 2 && early[0].reg == 123));
+    CHECK(early_writes_of_a(kernel(first + pack + wait("0x0") + end)).size() == 1);
+    CHECK(early_writes_of_a(kernel(second + pack + wait("0x0") + end)).empty());  // A in shared memory
+    // A write of four registers, the last of them of A.
+    CHECK(early_writes_of_a(kernel(first + plain(0x40, "LDS.128 R117, [R4]") + end)).size() == 1);
+    CHECK(early_writes_of_a(kernel(first + plain(0x40, "STS.128 [R4], R120") + end)).empty());
+    CHECK(early_writes_of_a(kernel(first + plain(0x40, "SHFL.BFLY PT, R121, R4, 0x1, 0x1f") + end)).size() == 1);
+    CHECK(early_writes_of_a(kernel(first + plain(0x40, "ISETP.GE.AND P4, PT, R121, UR13, PT") + end)).empty());
+    // The write stands in front of the wgmma and comes after it in the next turn.
+    const std::string turn = plain(0x60, "@P1 BRA `(.L_x_1)");
+    const std::string loop = ".L_x_1:\n" + plain(0x00, "MOV R120, R4") + first;
+    CHECK(early_writes_of_a(kernel(loop + wait("0x0") + turn + end)).empty());
+    CHECK(early_writes_of_a(kernel(loop + turn + wait("0x0") + end)).size() == 1);
+    // One of two ways to the write has no wait.
+    CHECK(early_writes_of_a(kernel(first + plain(0x20, "@P1 BRA `(.L_x_2)") + wait("0x0") + ".L_x_2:\n" + pack + end)).size() == 1);
+  }
+
   TEST_CASE("says when a wgmma has another shape than the PTX asked for") {
     Function f = parse_disassembly(fixture()).at(0);
     const Report r = analyse(f, read_ptx(fixture_ptx), {});

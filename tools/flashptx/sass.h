@@ -88,6 +88,18 @@ struct Loop {
   std::string name;       // the PTX label, where the line table leads to one
 };
 std::vector<Loop> find_loops(const Function& f);
+// Where control may go from instruction `index`; a call is taken to return.
+std::vector<int> successors(const Function& f, int index);
+
+// A wgmma whose A operand is in registers, and an instruction that may write one of them before a wait covers
+// that wgmma: an assembler that shares the registers too early (or a text that does) gives wrong products.
+struct EarlyWrite {
+  int wgmma = 0, writer = 0;  // indices
+  int reg = 0;
+};
+std::vector<EarlyWrite> early_writes_of_a(const Function& f);
+// The general registers that an instruction writes, of the pipelines that may write one (empty for stores, branches).
+std::vector<int> registers_written(const Instruction& i);
 
 // The PTX that a function was assembled from: lines (1-based), and the section each stands in.
 struct PtxText {

@@ -27,6 +27,10 @@ bool ends_block(const Instruction& i) {
   return i.target >= 0 || is(i, "BRA") || is(i, "EXIT") || is(i, "RET") || is(i, "BRX");
 }
 
+bool falls_through(const Instruction& i) {
+  return !(is(i, "BRA") || is(i, "EXIT") || is(i, "RET") || is(i, "BRX")) || conditional(i);
+}
+
 std::vector<Block> blocks_of(const Function& f) {
   const int n = static_cast<int>(f.code.size());
   std::vector<bool> leader(f.code.size() + 1, false);
@@ -49,9 +53,7 @@ std::vector<Block> blocks_of(const Function& f) {
       blocks[to].previous.push_back(b);
     };
     if (end.target >= 0) edge(block_of[end.target]);
-    const bool falls = !(is(end, "BRA") || is(end, "EXIT") || is(end, "RET") || is(end, "BRX")) ||
-                       conditional(end);
-    if (falls && b + 1 < static_cast<int>(blocks.size())) edge(b + 1);
+    if (falls_through(end) && b + 1 < static_cast<int>(blocks.size())) edge(b + 1);
   }
   return blocks;
 }
@@ -109,6 +111,14 @@ bool only_waits(const Function& f, const std::vector<int>& body) {
 }
 
 }  // namespace
+
+std::vector<int> successors(const Function& f, int index) {
+  const Instruction& i = f.code[static_cast<std::size_t>(index)];
+  std::vector<int> out;
+  if (i.target >= 0) out.push_back(i.target);
+  if (falls_through(i) && index + 1 < static_cast<int>(f.code.size())) out.push_back(index + 1);
+  return out;
+}
 
 std::vector<Loop> find_loops(const Function& f) {
   const std::vector<Block> blocks = blocks_of(f);

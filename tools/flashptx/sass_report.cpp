@@ -235,6 +235,12 @@ Report analyse(Function& f, const PtxText& ptx, const AssemblerFacts& facts) {
   if (asks && !has)
     r.warnings.push_back("the PTX has setmaxnreg and the machine code has none: ptxas dropped it");
   warn_about_wgmma(f, ptx, &r.warnings);
+  for (const EarlyWrite& w : early_writes_of_a(f)) {
+    const auto line = [&](int i) { return std::to_string(f.code[static_cast<std::size_t>(i)].ptx_line); };
+    r.warnings.push_back("R" + std::to_string(w.reg) + ", of the A operand of the wgmma at PTX line " + line(w.wgmma) +
+                         ", may be written by " + f.code[static_cast<std::size_t>(w.writer)].opcode + " at line " +
+                         line(w.writer) + " before a wait covers that wgmma");
+  }
   warn_about_loops(r, &r.warnings);
   return r;
 }

@@ -276,13 +276,17 @@ class SharedMemoryChecker : public Checker {
                address_name(e.machine->program, g.barrier);
     }
   }
+  static u64 bulk_committed(const Warp& w) { return *std::max_element(w.bulk_committed, w.bulk_committed + 32); }
   std::string missing(const Access& a) const {
     switch (agents_[a.agent].kind) {
       case AgentKind::warp:
         return "; no barrier orders the two (bar.warp.sync, if it is between lanes of one warp)";
       case AgentKind::wgmma:
+        if (a.clock > agents_[a.agent].warp->wgmma_committed) return "; its wgmma.commit_group is missing, or comes too late";
         return "; its wgmma.wait_group, or a barrier after it, is missing";
       case AgentKind::bulk:
+        if (a.clock > bulk_committed(*agents_[a.agent].warp))
+          return "; its cp.async.bulk.commit_group is missing, and cp.async.bulk.wait_group.read after it";
         return "; cp.async.bulk.wait_group.read is missing, or bar.warp.sync after it";
       case AgentKind::cp_async:
         return "; its cp.async.wait_group, or a barrier after it, is missing";

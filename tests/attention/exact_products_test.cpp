@@ -1,0 +1,224 @@
+// Attention whose products are exact: O must be the right number, not a near one, whatever assembled the kernel.
+//
+// P V takes P from registers while the softmax of the next block runs. An assembler that gives these registers to
+// something else before the product has read them (reported of ptxas for sm_90a) changes some sums a little, which an
+// error bound may pass. So here scores are whole numbers, P is 1, 1/2, 1/4 or 0, V whole numbers: every sum is exact in fp32
+// and in the 14 bits of 8-bit products, and only the division by the row's sum is rounded. Each row of a tile sees another
+// pattern of P. FLASHPTX_EXACT_LAUNCHES: launches a kernel on the GPU.
+// Next: tests/catalog/wgmma_registers_test.cpp looks for the same fault in the machine code.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/attention/beds.h"
+#include "tests/emulator/mutants.h"
+#include "tests/support.h"
+#include "tools/reference/numeric.h"
+
+using namespace flashptx;
+using test::Bed;
+
+namespace {
+
+constexpr int nothing = 256;  // score of a key that must not count: exp2(-256) is 0
+
+std::uint32_t hash(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t h = a * 0x9e3779b1u ^ b * 0x85ebca77u ^ c * 0xc2b2ae3du;
+  h = (h ^ h >> 15) * 0x2c1b3c6du;
+  return h ^ h >> 13;
+}
+// Minus the score in log2 units, for rows of class `row_class` (what column of K they pick).
+int level(int head, int key, int row_class) {
+  static const int levels[] = {0, 0, 1, 2, nothing, nothing, 1, nothing};
+  return levels[hash(static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(row_class)) % 8];
+}
+int value(int head, int key, int column) {
+  return static_cast<int>(hash(static_cast<std::uint32_t>(head) + 99, static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(column)) % 7) - 3;
+}
+int class_of(int head, int row, int head_dim) { return (row * 7 + head) % head_dim; }
+
+// Q's rows are unit vectors times 16; column c of K holds the scores of class c, over 16; the scale makes them log2 units.
+reference::Tensors exact_tensors(const KernelConfig& c, std::int64_t heads, std::int64_t seqlen_q, std::int64_t seqlen_k) {
+  reference::Problem p;
+  p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.dtype_o = c.problem.dtype_o;
+  p.head_dim = c.problem.head_dim, p.head_dim_v = c.problem.head_dim_v;
+  p.heads_q = p.heads_kv = heads, p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k;
+  p.scale = std::log(2.0f);
+  reference::Tensors t = reference::make_tensors(p, reference::Layout::bshd, reference::Inputs::ones, 1);
+  const auto fill = [&](std::vector<std::uint8_t>& bytes, std::int64_t rows, const reference::Strides& s, int dim, auto&& number) {
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (int d = 0; d < dim; ++d)
+          reference::store(p.dtype, bytes.data(), r * s.seqlen + h * s.head + d, number(static_cast<int>(h), static_cast<int>(r), d));
+  };
+  fill(t.q, seqlen_q, t.problem.q_strides, p.head_dim,
+       [&](int h, int r, int d) { return d == class_of(h, r, p.head_dim) ? 16.0 : 0.0; });
+  fill(t.k, seqlen_k, t.problem.k_strides, p.head_dim, [](int h, int r, int d) { return -level(h, r, d) / 16.0; });
+  fill(t.v, seqlen_k, t.problem.v_strides, p.head_dim_v, [](int h, int r, int d) { return value(h, r, d); });
+  return t;
+}
+
+// What O may be: the exact quotient, up to the rounding of an fp32 reciprocal and product, rounded to O's type.
+struct Range {
+  double low, high;
+};
+struct Exact {
+  std::vector<Range> o;     // (row, head, column)
+  std::vector<double> lse;  // (head, row)
+};
+
+Exact exact_result(const reference::Tensors& t) {
+  const reference::Problem& p = t.problem;
+  Exact e;
+  e.o.resize(static_cast<std::size_t>(p.seqlen_q * p.heads_q * p.head_dim_v));
+  std::vector<double> sums(static_cast<std::size_t>(p.head_dim_v));
+  for (int h = 0; h < p.heads_q; ++h)
+    for (int r = 0; r < p.seqlen_q; ++r) {
+      const auto keys = static_cast<int>(p.visible(r));
+      const int c = class_of(h, r, p.head_dim);
+      int least = nothing;
+      for (int k = 0; k < keys; ++k) least = std::min(least, level(h, k, c));
+      double sum = 0;
+      std::fill(sums.begin(), sums.end(), 0.0);
+      for (int k = 0; k < keys; ++k) {
+        const int below = level(h, k, c) - least;
+        if (below > 100) continue;
+        sum += std::ldexp(1.0, -below);
+        for (int d = 0; d < p.head_dim_v; ++d) sums[static_cast<std::size_t>(d)] += std::ldexp(value(h, k, d), -below);
+      }
+      e.lse.push_back(keys == 0 ? -INFINITY : std::log(sum) - least * std::log(2.0));
+      for (int d = 0; d < p.head_dim_v; ++d) {
+        const double x = keys == 0 ? 0 : sums[static_cast<std::size_t>(d)] / sum, slack = std::fabs(x) * 0x1p-20;
+        e.o[static_cast<std::size_t>((r * p.heads_q + h) * p.head_dim_v + d)] = {reference::round_to(p.output(), x - slack),
+                                                                                   reference::round_to(p.output(), x + slack)};
+      }
+    }
+  return e;
+}
+
+// The first element that is not what it must be; empty if all are.
+std::string wrong(const reference::Problem& p, const Exact& e, const std::vector<std::uint8_t>& o, const std::vector<std::uint8_t>& lse) {
+  std::size_t many = 0;
+  std::string first;
+  for (std::size_t i = 0; i < e.o.size(); ++i) {
+    const double got = reference::load(p.output(), o.data(), static_cast<std::int64_t>(i));
+    if (got >= e.o[i].low && got <= e.o[i].high) continue;
+    const std::size_t column = i % static_cast<std::size_t>(p.head_dim_v), row_head = i / static_cast<std::size_t>(p.head_dim_v),
+                      heads = static_cast<std::size_t>(p.heads_q);
+    if (many++ == 0)
+      first = "O[row " + std::to_string(row_head / heads) + "][head " + std::to_string(row_head % heads) + "][" +
+              std::to_string(column) + "] is " + std::to_string(got) + ", must be " + std::to_string(e.o[i].low);
+  }
+  for (std::size_t i = 0; i < e.lse.size(); ++i) {
+    float got;
+    std::memcpy(&got, lse.data() + 4 * i, 4);
+    if (got == static_cast<float>(e.lse[i]) || std::fabs(got - e.lse[i]) <= 4e-6 * (1 + std::fabs(e.lse[i]))) continue;
+    if (many++ == 0) first = "LSE " + std::to_string(i) + " is " + std::to_string(got) + ", must be " + std::to_string(e.lse[i]);
+  }
+  return many == 0 ? "" : first + "; " + std::to_string(many) + " wrong";
+}
+
+// A loaded problem, run again and again.
+class Run {
+ public:
+  Run(Bed& bed, const KernelConfig& config, const std::string& image, std::int64_t heads, std::int64_t seqlen_q, std::int64_t seqlen_k)
+      : bed_(bed), case_(make_case(exact_tensors(config, heads, seqlen_q, seqlen_k), reference::Layout::bshd, true, 1)),
+        exact_(exact_result(case_.tensors)) {
+    choice_.kernel = config.name(), choice_.ptx = image;
+  }
+  // The complaint of the first launch that has one.
+  std::string launch(int times) {
+    for (int i = 0; i < times; ++i) {
+      const Outcome r = run_case(*bed_.device, *bed_.attention, case_, choice_);
+      if (!r.status.ok()) return r.status.message;
+      if (!r.guards_untouched) return "bytes beside O or LSE were written";
+      if (i > 0 && r.o_bytes == first_.o_bytes && r.lse_bytes == first_.lse_bytes) continue;
+      if (const std::string w = wrong(case_.problem(), exact_, r.o_bytes, r.lse_bytes); !w.empty())
+        return "launch " + std::to_string(i) + ": " + w;
+      if (i > 0) return "launch " + std::to_string(i) + " gives other bits than the first";
+      first_ = r;
+    }
+    return "";
+  }
+
+ private:
+  Bed& bed_;
+  Case case_;
+  Exact exact_;
+  ForwardChoice choice_;
+  Outcome first_;
+};
+
+Bed adversary(std::uint64_t seed, int level, bool check_hazards) {
+  EmulatorOptions o;
+  o.seed = seed, o.adversary_level = level, o.check_hazards = check_hazards, o.multiprocessors = 2;
+  return test::open_bed(DeviceChoice::emulator, o);
+}
+
+// Keys of several blocks, the last not full; rows of two tiles.
+constexpr std::int64_t few_rows = 205, few_keys = 525;
+
+std::string cubin_of(const std::string& text) {
+  const test::ScratchFolder folder;
+  test::write_file(folder.path("k.ptx"), text);
+  const test::ProcessResult r = test::shell(test::ptxas() + " -arch=sm_90a " + folder.path("k.ptx") + " -o " + folder.path("k.cubin"));
+  REQUIRE_MESSAGE(r.exit_code == 0, r.output);
+  return test::read_file(folder.path("k.cubin"));
+}
+
+void every_kernel_on_the_gpu(Bed& gpu, bool by_ptxas) {
+  const char* asked = std::getenv("FLASHPTX_EXACT_LAUNCHES");
+  const int launches = asked ? std::max(1, std::atoi(asked)) : 100;
+  for (const KernelConfig& c : catalog()) {
+    const std::string image = by_ptxas ? cubin_of(emit(c).text) : "";
+    for (const auto& [heads, rows, keys] : {std::array<std::int64_t, 3>{4, 1000, 4096}, {2, few_rows, few_keys}, {3, 300, 130}}) {
+      const std::string complaint = Run(gpu, c, image, heads, rows, keys).launch(launches);
+      CHECK_MESSAGE(complaint.empty(), c.name(), " ", rows, " x ", keys, ": ", complaint);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("attention/exact products") {
+  TEST_CASE("emulator: every kernel of the catalogue gives exact numbers") {
+    Bed beds[] = {adversary(0, 0, true), adversary(7, 2, true)};
+    for (const KernelConfig& c : catalog())
+      for (Bed& bed : beds) {
+        const std::string complaint = Run(bed, c, "", 1, few_rows, few_keys).launch(1);
+        CHECK_MESSAGE(complaint.empty(), c.name(), ": ", complaint);
+      }
+  }
+
+  TEST_CASE("emulator: a register of P written before the product has read it gives another number") {
+    Bed bed = adversary(2, 2, false);  // nothing but the numbers can tell
+    for (const char* name : {"attn_fwd_bf16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob",
+                             "attn_fwd_f16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1",
+                             "attn_fwd_e4m3_d64_full__q192_kv128_s3_qs2__trailing_pp_guarded3_dyn_ob"}) {
+      KernelConfig c;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
+      int tried = 0, noticed = 0;
+      const std::string text = emit(c).text;
+      for (const emulator::test::Mutant& m : emulator::test::make_mutants(text)) {
+        if (m.kind != "early A write" || ++tried > 6) continue;
+        noticed += !Run(bed, c, m.text(text), 1, few_rows, few_keys).launch(1).empty();
+      }
+      CHECK(tried > 3);
+      CHECK_MESSAGE(noticed >= 3, name, ": ", noticed);
+    }
+  }
+
+  TEST_CASE("gpu: exact numbers from what the driver's assembler makes of each kernel") {
+    Bed& gpu = test::gpu_bed();
+    if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
+    every_kernel_on_the_gpu(gpu, false);
+  }
+
+  TEST_CASE("gpu: exact numbers from what ptxas makes of each kernel") {
+    Bed& gpu = test::gpu_bed();
+    if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    every_kernel_on_the_gpu(gpu, true);
+  }
+}
