@@ -171,23 +171,29 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   p.dynamic_tiles = problem.mask == Mask::causal;
   int d = std::max(problem.head_dim, problem.head_dim_v);
   if (problem.eight_bit()) {
-    // RMS error over plain: 4 % with two checked blocks; three warpgroups hide each other's softmax, so that none of them
-    // needs the registers of an overlap inside (at head_dim 64 there is room for P V over the back edge).
+    // Three checked blocks: RMS error over plain's by 1 % at 1k keys and 3 % at 8k (four: the same; two: 4 %). Figures
+    // are TFLOP/s of `flashptx tune` (tools/bench/results/tune_e4m3_h200.csv), V^T's pass counted; this is the plan that
+    // is best from about 8k on, host/select_table.inc has the shorter lengths.
     p.o_own_buffer = true, p.tile_kv = 128, p.guard_blocks = 3;
     if (d <= 128) {
-      // Full too draws its tiles: 192 rows divide few lengths, the last tile of a head is short, and dealt out in order all
-      // short ones may go to the same CTAs (seqlen 1k to 4k: 2 to 9 % at head_dim 64, 1 to 4 at 128).
+      // Three warpgroups hide each other's softmax, so that none needs the registers of an overlap inside; at head_dim 64
+      // there is room for it. Full too draws its tiles: 192 rows divide few lengths, the last tile of a head is short,
+      // and dealt out in order all short ones may go to the same CTAs (1k to 4k: 2 to 9 % at head_dim 64, up to 3 at 128).
       p.dynamic_tiles = true;
-      p.warpgroups = 3, p.kv_stages = d <= 64 ? 3 : 2, p.q_stages = 2, p.schedule = d <= 64 ? "trailing" : "serial";
-      if (d > 64) p.v_stages = problem.v_transposed ? 0 : 3;
-      if (problem.v_transposed) p.kv_stages = 3;
+      p.warpgroups = 3, p.q_stages = 2;
+      if (d <= 64) {  // 684 at 8k; with the token and P V over the back edge 667
+        p.schedule = "overlap", p.kv_stages = 3, p.ping_pong = false;
+      } else {  // 1008 and, with V^T, 1034 at 8k
+        p.schedule = "serial", p.kv_stages = problem.v_transposed ? 3 : 2;
+      }
       // Eight groups of scales a block and the registers of 192 rows do not fit by one word.
-      if (problem.v_transposed && problem.scale_rows == 16) p.warpgroups = 2;
-    } else {  // V^T by a pass of its own is faster (host/select.cpp): 240 registers then allow the overlap
-      p.warpgroups = 2, p.kv_stages = 2, p.schedule = "overlap";
-      // Scales by blocks: with V row by row the producer's role wants 40 registers, and 232 do not hold the overlap; nor
-      // do 240 where a block has four groups of scales and more.
-      if (problem.scale_rows && (!problem.v_transposed || problem.scale_rows <= 32)) p.schedule = "serial";
+      if (d > 64 && problem.scale_rows == 16) p.warpgroups = 2;
+    } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1318 at 8k
+      p.warpgroups = 2, p.kv_stages = 2, p.q_stages = 2, p.schedule = "overlap";
+      if (problem.scale_rows != 0 && problem.scale_rows <= 32) p.schedule = "serial";  // overlap: spills
+    } else {  // 1101 at 8k; overlap, whose P V waits for the transposing warps in front of the next Q K^T, 1010
+      p.warpgroups = 2, p.kv_stages = 2, p.schedule = "trailing";
+      if (problem.scale_rows != 0) p.schedule = "serial";
     }
     return p;
   }
@@ -195,10 +201,13 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   p.guard_blocks = d <= 64 ? 2 : 1;
   if (d <= 64) {  // four small warpgroups: exp binds, and more of them keep the MUFU busy
     p.warpgroups = 4, p.tile_kv = 64, p.kv_stages = 4, p.q_stages = 2, p.o_own_buffer = true;
-  } else if (d <= 128 && short_rows && problem.mask == Mask::full) {  // 623 at 1k where 192 x 64 gives 599
-    p.warpgroups = 2, p.tile_kv = 128, p.kv_stages = 2, p.q_stages = 2, p.ping_pong = false;
+    if (short_rows) p.ping_pong = false;  // causal, 430 at 1k where the token gives 425
+  } else if (d <= 128 && short_rows && problem.mask == Mask::full) {  // 693 at 1k where 192 x 64 gives less than 684
+    p.warpgroups = 2, p.tile_kv = 128, p.kv_stages = 2, p.q_stages = 2, p.schedule = "trailing";
   } else if (d <= 128) {  // 746 / 713 / 599
     p.warpgroups = 3, p.tile_kv = 64, p.kv_stages = 3, p.q_stages = 2;
+    // Causal warpgroups end at diagonals of their own: waiting for a turn costs 4 % at 1k and 7 % at 4k.
+    if (short_rows) p.kv_stages = 4, p.ping_pong = false;
   } else if (d <= 192) {  // 781 / 734 / 629
     p.warpgroups = 2, p.tile_kv = 80, p.kv_stages = 2, p.o_own_buffer = true;
   } else {  // O takes 128 of 240 registers; 848 / 707 / 638
@@ -213,6 +222,7 @@ Plan long_keys_plan(const ProblemClass& problem) {
   Plan p = standard_plan(problem);
   p.two_level = true;
   p.schedule = "serial";  // a block's product then lives in S's registers
+  p.ping_pong = true;     // and the token is worth its waits: no product overlaps inside a warpgroup
   return p;
 }
 
@@ -225,15 +235,13 @@ std::vector<KernelConfig> catalog() {
         c.problem = {dtype, d, d, mask};
         c.plan = standard_plan(c.problem);
         out.push_back(c);
-        if (d == 128 && mask == Mask::full) {
-          c.plan = standard_plan(c.problem, true);
-          out.push_back(c);
-        }
+        c.plan = standard_plan(c.problem, true);
+        if (c.name() != out.back().name() && (d > 64 || mask == Mask::causal)) out.push_back(c);
       }
   for (int d : {64, 128, 256})
     for (Mask mask : {Mask::full, Mask::causal})
       for (bool v_transposed : {false, true}) {
-        if (v_transposed && d == 64) continue;  // the pass never pays there
+        if (v_transposed && d == 64) continue;  // serves from 4k rows on, a few percent faster
         KernelConfig c;
         c.problem = {DataType::e4m3, d, d, mask};
         c.problem.v_transposed = v_transposed;

@@ -128,8 +128,7 @@ struct EmittedKernel {
 // an unknown or wrong schedule).
 EmittedKernel emit(const KernelConfig& config);
 
-// The plan that won for this class on an H200: `short_rows` is for at most 1280 queries, where
-// three warpgroups of 64 rows waste too much of a tile's last row block.
+// The plan that won for this class on an H200: `short_rows` is for as few queries as host/select.cpp states.
 Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 
 // 8 bit: the plan for more than single_level_keys keys. The tensor cores keep 13 bits below the leading one of an FP8 sum and

@@ -227,6 +227,8 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
   }
   if (Status s = kernel_for(config, choice.ptx, &plan->kernel_); !s.ok()) return s;
   plan->name_ = config.name();
+  // CUDA graphs take programmatic launches from 12.3 on.
+  plan->can_overlap_ = config.problem.eight_bit() && choice.ptx.empty() && device_.info().driver_version >= 12030;
   if (Status s = set_grid(*plan); !s.ok()) return s;
   plan->arguments_ = scalars(problem);
   ForwardProblem seen = problem;  // by the kernel
@@ -261,7 +263,7 @@ Status ForwardPlan::encode(const ForwardPointers& at) {
   return {};
 }
 
-Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
+Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) {
   if (problem_.empty()) return {};
   if (Status s = check_pointers(problem_, at); !s.ok()) return s;
   if (workspace_bytes_ != 0 && problem_.seqlen_k > 0) {
@@ -270,6 +272,7 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
                            "workspace is address " + std::to_string(at.workspace) + ": the plan wants " +
                                std::to_string(workspace_bytes_) + " bytes at a multiple of 16");
     if (Status s = owner_->prepare_.transpose_v(transpose_, at.v, at.workspace, stream); !s.ok()) return s;
+    overlap = true;
   }
   ForwardArguments arguments;
   {
@@ -285,8 +288,10 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
   const Binding& binding = kernel_->binding;
   binding.point(arguments, params);
   Device& device = owner_->device_;
-  if (!binding.tile_counter) return device.launch(kernel_->loaded, dims_, params, binding.count, stream);
-  return device.launch_choosing(kernel_->loaded, dims_, params, binding.count, stream, [&](bool captured) {
+  LaunchDims dims = dims_;
+  dims.programmatic_dependent = overlap && can_overlap_;
+  if (!binding.tile_counter) return device.launch(kernel_->loaded, dims, params, binding.count, stream);
+  return device.launch_choosing(kernel_->loaded, dims, params, binding.count, stream, [&](bool captured) {
     arguments.tile_counter = owner_->next_counter(captured);
   });
 }

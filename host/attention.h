@@ -35,8 +35,9 @@ class Attention;
 
 class ForwardPlan {
  public:
-  // Enqueues on `stream`. Thread-safe.
-  Status run(const ForwardPointers& at, Stream stream);
+  // Enqueues on `stream`. Thread-safe. `overlap`: the launch before it on the stream is one of Prepare's that was not
+  // itself allowed to overlap; an 8-bit kernel then starts while that one ends, and waits for it before it reads.
+  Status run(const ForwardPointers& at, Stream stream, bool overlap = false);
 
   const std::string& describe() const { return description_; }
   const std::string& kernel_name() const { return name_; }  // "" for an empty problem
@@ -57,6 +58,7 @@ class ForwardPlan {
   LaunchDims dims_;
   std::string name_, description_;
   std::size_t workspace_bytes_ = 0;
+  bool can_overlap_ = false;  // the kernel waits for the one before it: griddepcontrol.wait is in its text
   TransposeProblem transpose_;  // with a workspace
 
   std::mutex mutex_;  // guards the four below

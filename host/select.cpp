@@ -19,15 +19,13 @@ constexpr int bit(DataType t) { return 1 << static_cast<int>(t); }
 constexpr int bit(Mask m) { return 1 << static_cast<int>(m); }
 constexpr int sixteen_bit = bit(DataType::f16) | bit(DataType::bf16);
 
-constexpr std::int64_t short_rows_max = 1280;
-
 SelectRow row(int head_dim_max, Mask mask, std::int64_t seqlen_q_max, const char* reason) {
   SelectRow r;
   r.dtypes = sixteen_bit;
   r.head_dim_max = head_dim_max;
   r.masks = bit(mask);
   r.seqlen_q_max = seqlen_q_max;
-  r.short_rows = seqlen_q_max == short_rows_max;
+  r.short_rows = seqlen_q_max != INT64_MAX;
   r.reason = reason;
   return r;
 }
@@ -39,13 +37,16 @@ std::span<const SelectRow> select_table() {
       row(64, Mask::full, INT64_MAX,
           "head dim <= 64: exp binds; four warpgroups of 64 rows keep the special function unit "
           "busy"),
+      row(64, Mask::causal, 2896, "head dim <= 64, causal, at most 2896 queries: as below, without the token"),
       row(64, Mask::causal, INT64_MAX,
           "head dim <= 64, causal: as full, tiles drawn heaviest first because they differ in "
           "length"),
-      row(128, Mask::full, short_rows_max,
-          "head dim <= 128, at most 1280 queries: 128 x 128 tiles waste fewer rows than 192 x 64"),
+      row(128, Mask::full, 1448,
+          "head dim <= 128, at most 1448 queries: 128 x 128 tiles waste fewer rows than 192 x 64"),
       row(128, Mask::full, INT64_MAX,
           "head dim <= 128: 192 x 64 tiles, three warpgroups; power binds"),
+      row(128, Mask::causal, 5792,
+          "head dim <= 128, causal, at most 5792 queries: 192 x 64 tiles drawn heaviest first, without the token"),
       row(128, Mask::causal, INT64_MAX,
           "head dim <= 128, causal: 192 x 64 tiles drawn heaviest first"),
       row(192, Mask::full, INT64_MAX, "head dim <= 192: 128 x 80 tiles, O in a buffer of its own"),
@@ -116,14 +117,21 @@ bool plan_of(const MeasuredRow& row, KernelConfig* config) {
 
 }  // namespace
 
+DataType sibling(DataType t) {
+  switch (t) {
+    case DataType::f16: return DataType::bf16;
+    case DataType::bf16: return DataType::f16;
+    case DataType::e4m3: return DataType::e5m2;
+    case DataType::e5m2: return DataType::e4m3;
+    case DataType::f32: break;
+  }
+  return t;
+}
+
 const MeasuredRow* nearest_row(std::span<const MeasuredRow> rows, const ProblemClass& problem,
                                std::int64_t seqlen_q) {
   if (const MeasuredRow* own = nearest_of_type(rows, problem.dtype, problem, seqlen_q)) return own;
-  if (problem.dtype == DataType::f16)
-    return nearest_of_type(rows, DataType::bf16, problem, seqlen_q);
-  if (problem.dtype == DataType::bf16)
-    return nearest_of_type(rows, DataType::f16, problem, seqlen_q);
-  return nullptr;
+  return nearest_of_type(rows, sibling(problem.dtype), problem, seqlen_q);
 }
 
 Status select_forward(const ForwardProblem& p, Selection* out) {
@@ -138,13 +146,16 @@ int kernel_scale_rows(const ForwardProblem& p) {
   return static_cast<int>(rows);
 }
 
-// Measured on an H200: at head_dim 256 the transposing warps cannot keep up with the tensor cores; at 128 the pass
-// (21 us for 2 x 33.5 MB) is won back from about 4096 rows on (causal 8192), at 256 from 1024 (2048), at 64 never.
+// From the rows of host/select_table.inc, V by rows in the kernel beside the pass and a kernel that takes V^T (TFLOP/s):
+// head_dim 64: 626 and 625 at 2k, 650 and 674 at 4k, causal 595 and 592 at 4k, 653 and 666 at 8k; 128: 979 and 958 at
+// 2k, 990 and 1002 at 4k, causal 917 and 903 at 4k, 1003 and 989 at 8k; 256: 992 and 989 at 1k, 1094 and 1178 at 2k,
+// causal 729 and 660 at 1k, 919 and 937 at 2k.
 bool transposition_pass_pays(const ForwardProblem& p) {
   if (!p.eight_bit() || !p.allow_workspace || p.value_dim() % 16 != 0) return false;
   // Query rows that read each key: what the pass's time is divided by.
   const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (p.mask == Mask::causal ? 2 : 1);
-  return p.value_dim() > 64 && rows >= (p.value_dim() > 128 ? 1024 : 4096);
+  const bool longer = p.mask == Mask::causal && p.value_dim() > 64;
+  return rows >= (p.value_dim() > 128 ? 1024 : longer ? 8192 : 4096);
 }
 
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {

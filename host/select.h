@@ -32,9 +32,11 @@ struct MeasuredRow {
 };
 std::span<const MeasuredRow> measured_rows();
 
+DataType sibling(DataType type);  // of as many bits
+
 // The rule for every size, listed or not:
-//   1. the mask is the problem's, and whether the kernel takes V transposed; so is the type, but a 16-bit type
-//      without rows at this head dimension takes the other's: both run at the same rates
+//   1. the mask is the problem's, and whether the kernel takes V transposed; so is the type, but a type
+//      without rows at this head dimension takes its sibling's, which runs at the same rates
 //   2. the head dimension, as compiled, lies within the row's range
 //   3. of these rows, the one whose range of query counts is nearest by ratio: 1 inside the range
 // Query counts decide, not key counts: what differs between short and long is how many rows of a

@@ -74,6 +74,7 @@ class Frame {
 };
 
 void Frame::coordinates() {
+  k.griddepcontrol_launch_dependents().note("attention may take its place on an SM as soon as one is free");
   k.section("coordinates");
   r.thread = k.b32("thread"), r.piece = k.b32("piece"), r.batch = k.b32("batch"), r.head = k.b32("head");
   r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");

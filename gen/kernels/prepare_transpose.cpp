@@ -188,6 +188,7 @@ void emit_transpose(Kernel& k, const PrepareConfig& c) {
   // Loads in flight are what this kernel lives on: as many threads as their registers allow.
   k.min_ctas_per_sm(std::clamp((c.transposed ? 1024 : 2048) / transpose_threads(c), 1, 32));
   Rows p(k, c);
+  k.griddepcontrol_launch_dependents().note("attention may take its place on an SM as soon as one is free");
   const Place at = coordinates(p);
   const Vec raw = k.b32("key_bytes", 16), turned = k.b32("column_word", 4), t = k.b32("pairs", 4);
   if (c.transposed) {

@@ -270,6 +270,8 @@ void emit_producer(ForwardContext& f) {
     k.ld_param_u64(counter, "tile_counter");
     k.emit("cvta.to.global.u64", {counter, counter}, Location::current());
   }
+  // The kernel that wrote V^T or quantised V may still run (programmatic launch): all above is hidden behind its tail.
+  if (f.eight_bit()) k.griddepcontrol_wait().note("what the kernel before this one wrote is there");
   k.mov_b32(f.tile, special("ctaid.x"));
   p.left = k.b32("blocks_left");
   p.some = k.pred("has_blocks");

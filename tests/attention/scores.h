@@ -42,8 +42,9 @@ inline reference::Tensors scored_tensors(const reference::Problem& shape, const 
   fill(t.k, false, p.heads_kv, p.seqlen_k, p.k_strides);
   return t;
 }
-inline Case scored_case(const reference::Problem& shape, const Scores& s, std::uint64_t seed = 1) {
-  return make_case(scored_tensors(shape, s, seed), reference::Layout::bshd, true, 0);
+// rows: of each head that are compared; 0: all.
+inline Case scored_case(const reference::Problem& shape, const Scores& s, std::uint64_t seed = 1, std::int64_t rows = 0) {
+  return make_case(scored_tensors(shape, s, seed), reference::Layout::bshd, true, rows);
 }
 
 // Scores within one unit (log2) of another, but in the rows that `meets` picks the score of key 7, in the block done

@@ -74,9 +74,9 @@ TEST_SUITE("host/select_table") {
   TEST_CASE(
       "the ranges of a class cover every query count once, those of its head dimensions none "
       "twice") {
-    std::map<std::tuple<DataType, Mask, int, int>, std::vector<const MeasuredRow*>> classes;
+    std::map<std::tuple<DataType, std::pair<Mask, bool>, int, int>, std::vector<const MeasuredRow*>> classes;
     for (const MeasuredRow& r : measured_rows())
-      classes[{r.dtype, r.mask, r.head_dim_min, r.head_dim_max}].push_back(&r);
+      classes[{r.dtype, {r.mask, r.v_transposed()}, r.head_dim_min, r.head_dim_max}].push_back(&r);
     for (auto& [key, rows] : classes) {
       std::sort(rows.begin(), rows.end(),
                 [](auto* x, auto* y) { return x->seqlen_q_min < y->seqlen_q_min; });

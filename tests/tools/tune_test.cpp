@@ -305,7 +305,7 @@ TEST_SUITE("tools/tune") {
            mine[1].seqlen_max == 1024));
     CHECK((mine[2].kernel == "y" && mine[2].head_dim_min == 97 && mine[2].seqlen_min == 1025 &&
            mine[2].seqlen_max == INT64_MAX));
-    CHECK(others.size() == before.size() - 2);
+    CHECK(others.size() == before.size() - 4);  // bf16's two plain rows, and f16's, which would hide what was measured
     CHECK(table_text(merge(rows, {})) == table_text(rows));
   }
 
@@ -319,7 +319,7 @@ TEST_SUITE("tools/tune") {
       for (Mask mask : {Mask::full, Mask::causal})
         for (int d = 8; d <= 256; d += 8)
           for (int dv : {0, 64, 128, 256})
-            for (std::int64_t s : {1, 1280, 1281, 100000}) {
+            for (std::int64_t s : {1, 1448, 1449, 2896, 2897, 5792, 5793, 100000}) {
               ForwardProblem p;
               p.dtype = dtype, p.mask = mask, p.head_dim = d, p.head_dim_v = dv;
               p.batch = p.heads_q = p.heads_kv = 1, p.seqlen_q = s, p.seqlen_k = 77;

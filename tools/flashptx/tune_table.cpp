@@ -169,6 +169,13 @@ std::vector<TableRow> merge(std::vector<TableRow> rows, const std::vector<Winner
     t.measured_seqlen = w.cell.seqlen, t.tflops = w.tflops, t.runner_up_tflops = w.runner_up_tflops;
     rows.push_back(t);
   }
+  // A plain rule would hide what was measured of the sibling type (host/select.h).
+  std::erase_if(rows, [measured = rows](const TableRow& r) {
+    return r.measured_seqlen == 0 && std::any_of(measured.begin(), measured.end(), [&](const TableRow& other) {
+      return other.measured_seqlen != 0 && other.dtype == sibling(r.dtype) && other.mask == r.mask &&
+             other.head_dim_max == r.head_dim_max;
+    });
+  });
   std::stable_sort(rows.begin(), rows.end(), [](const TableRow& a, const TableRow& b) {
     if (class_key(a) != class_key(b)) return class_key(a) < class_key(b);
     return a.measured_seqlen != b.measured_seqlen ? a.measured_seqlen < b.measured_seqlen
