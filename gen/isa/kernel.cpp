@@ -228,7 +228,15 @@ void Kernel::role(const std::string& name, const std::string& about,
 
 void Kernel::section(const std::string& title) {
   add(Node::Kind::section, title);
-  if (!line_of(title)) titles_.push_back(title);
+  const bool in_step = !steps_.empty() && !steps_.back().second.empty();
+  if (!in_step && !line_of(title)) titles_.push_back(title);
+}
+void Kernel::line_table_begins(const std::vector<std::string>& lines) { titles_ = lines; }
+void Kernel::step(const std::string& line, const std::function<void()>& body) {
+  if (!line_of(line)) titles_.push_back(line);
+  steps_.push_back({nodes_.size(), line});
+  body();
+  steps_.push_back({nodes_.size(), ""});
 }
 void Kernel::comment(const std::string& text) { add(Node::Kind::comment, text); }
 

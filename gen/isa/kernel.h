@@ -62,10 +62,11 @@ class Kernel {
   void static_shared(const std::string& name, int bytes, int alignment,
                      Location at = Location::current());
   // `.file` and `.loc` lines: each instruction points at the line of line_table() that holds the
-  // title of the section it stands in, so that a profiler's source page shows steps. Off unless
-  // asked for.
+  // step, or else the title of the section, it stands in, so that a profiler's source page shows
+  // steps. Off unless asked for.
   void line_info(bool on) { line_info_ = on; }
-  std::string line_table() const;       // one section title a line
+  void line_table_begins(const std::vector<std::string>& lines);  // before any section
+  std::string line_table() const;       // a step or a section title a line
   std::string line_table_file() const;  // the name that .file gives it: "<entry>.schedule"
 
   // --- registers, declared at the head of the innermost open scope
@@ -84,6 +85,8 @@ class Kernel {
   void role(const std::string& name, const std::string& about, const std::function<void()>& body);
   void scope(const std::function<void()>& body);
   void section(const std::string& title);  // a heading comment
+  // What body emits points at this line of line_table(), whatever sections it opens. Prints nothing.
+  void step(const std::string& line, const std::function<void()>& body);
   void comment(const std::string& text);
   // Body, then back to its head while the predicate that body returns is true.
   void loop(const std::string& name, const std::function<Reg()>& body,
@@ -185,7 +188,8 @@ class Kernel {
   std::map<std::string, int> label_stems_;
   std::map<std::string, Label> placed_;
   std::vector<Use> uses_;
-  std::vector<std::string> titles_;  // of sections, in order of appearance
+  std::vector<std::string> titles_;  // lines of line_table(): what it begins with, then steps and sections
+  std::vector<std::pair<std::size_t, std::string>> steps_;  // node from which each holds; "": none
   int depth_ = 1;
   int rare_depth_ = 0;
   int version_ = 78;

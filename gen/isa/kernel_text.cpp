@@ -1,8 +1,8 @@
 // The builder's printing: the head, scopes with their registers, instructions with notes in one
 // column.
 //
-// With line_info, a .loc line precedes the first instruction of each section: it holds until the
-// next one. Next: gen/isa/kernel.cpp.
+// With line_info, a .loc line precedes the first instruction of each section, or within a step of
+// the step: it holds until the next one. Next: gen/isa/kernel.cpp.
 #include <algorithm>
 
 #include "gen/isa/kernel.h"
@@ -15,6 +15,7 @@ constexpr int kNoteColumn = 76;
 }  // namespace
 
 int Kernel::line_of(const std::string& title) const {
+  if (title.empty()) return 0;
   auto it = std::find(titles_.begin(), titles_.end(), title);
   return it == titles_.end() ? 0 : static_cast<int>(it - titles_.begin()) + 1;
 }
@@ -101,10 +102,12 @@ std::string Kernel::text() const {
   std::string out;
   print_head(&out);
   std::vector<int> lines{0};  // of the section that each open scope is in
-  int printed_line = 0;
+  int printed_line = 0, step_line = 0;  // 0: in no step
+  std::size_t next_step = 0;
   auto location = [&](const std::string& indent) {
-    if (!line_info_ || !lines.back() || lines.back() == printed_line) return;
-    printed_line = lines.back();
+    const int line = step_line ? step_line : lines.back();
+    if (!line_info_ || !line || line == printed_line) return;
+    printed_line = line;
     out += indent + ".loc 1 " + std::to_string(printed_line) + " 1\n";
   };
   auto registers = [&out](const Node& n, std::size_t depth) {
@@ -116,6 +119,8 @@ std::string Kernel::text() const {
   registers(nodes_[0], 1);
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     const Node& n = nodes_[i];
+    for (; next_step < steps_.size() && steps_[next_step].first <= i; ++next_step)
+      step_line = line_of(steps_[next_step].second);
     std::string indent(static_cast<std::size_t>(n.depth) * 4, ' ');
     switch (n.kind) {
       case Node::Kind::instr:
@@ -129,7 +134,7 @@ std::string Kernel::text() const {
         out += indent + ".pragma \"" + n.text + "\";\n";
         break;
       case Node::Kind::section:
-        lines.back() = line_of(n.text);
+        if (!step_line) lines.back() = line_of(n.text);
         out += "\n" + indent + "// == " + n.text + "\n";
         break;
       case Node::Kind::comment:

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "gen/kernels/forward_parts.h"
+#include "gen/kernels/schedule_lines.h"
 #include "gen/schedule/schedule.h"
 #include "gen/tile/forward_context.h"
 
@@ -307,19 +308,22 @@ StepCost step_cost(const Kernel& k, const PlannedStep& s, std::size_t from) {
 }  // namespace
 
 // K's barrier is waited for before the token is taken: a warpgroup that waits for data must not hold up the others.
-std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, bool steady) {
+std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, Trip trip) {
   bool k_waited = false;
-  trace_batch(f, f.kv_count, steady);
+  trace_batch(f, f.kv_count, trip == Trip::steady);
   std::vector<StepCost> costs;
   for (const PlannedStep& s : steps) {
     std::size_t from = f.k.mark();
     if ((s.what == Do::token_wait || s.what == Do::qk) && !k_waited) {
-      emit_step(f, {Do::qk, 0, -1, false});
+      const PlannedStep wait{Do::qk, 0, -1, false};
+      f.k.step(step_line(f, wait, trip), [&] { emit_step(f, wait); });
       k_waited = true;
     }
-    if (s.what == Do::qk) emit_qk(f);
-    else emit_step(f, s);
-    if (&s == &steps.back()) trace_batch_end(f);
+    f.k.step(step_line(f, s, trip), [&] {
+      if (s.what == Do::qk) emit_qk(f);
+      else emit_step(f, s);
+      if (&s == &steps.back()) trace_batch_end(f);
+    });
     costs.push_back(step_cost(f.k, s, from));
   }
   if (steps.empty()) trace_batch_end(f);
@@ -403,6 +407,8 @@ std::vector<PlannedStep> without(std::vector<PlannedStep> steps, std::initialize
   return steps;
 }
 
+constexpr const char* kLoopLine = "loop over the blocks of keys";
+
 Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, const Reg& more,
                     const std::function<void()>& ahead) {
   Kernel& k = f.k;
@@ -412,11 +418,13 @@ Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, c
   k.if_(more, [&] {
     budget.from = k.mark();
     k.loop("kv loop", [&] {
-      k.sub_u32(f.block, f.block, 1);
+      k.step(kLoopLine, [&] { k.sub_u32(f.block, f.block, 1); });
       if (ahead) ahead();
-      budget.steps = emit_trip(f, steady, true);
-      k.add_u32(f.kv_count, f.kv_count, 1);
-      k.setp("ne", "u32", more, f.block, 0);
+      budget.steps = emit_trip(f, steady, Trip::steady);
+      k.step(kLoopLine, [&] {
+        k.add_u32(f.kv_count, f.kv_count, 1);
+        k.setp("ne", "u32", more, f.block, 0);
+      });
       return more;
     });
     budget.to = k.mark();
@@ -450,12 +458,12 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   if (f.config.plan.two_level)
     for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
-  emit_trip(f, without(trips.peeled, {Do::qk}));
+  emit_trip(f, without(trips.peeled, {Do::qk}), Trip::peeled);
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   Budget budget = emit_kv_loop(f, trips.steady, more);
   k.section("epilogue trip: what still lags");
   bool crossing = crosses_tiles(f.config, trips);
-  emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue);
+  emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue, Trip::epilogue);
   return budget;
 }
 
@@ -861,7 +869,7 @@ std::string check_forward(const KernelConfig& c) {
   return "";
 }
 
-EmittedKernel emit_attention_forward(const KernelConfig& config) {
+EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* line_table) {
   std::string bad = check_forward(config);
   if (!bad.empty()) throw Error(config.name() + ": " + bad);
   const Schedule& schedule = *config.plan.table();
@@ -869,6 +877,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config) {
   RegisterSplit split = register_split(config);
   Kernel k(config.name());
   ForwardContext f(k, config);
+  if (line_table) point_at_schedule(k, config);
   k.threads(128 * (1 + config.plan.warpgroups));
   k.min_ctas_per_sm(1);  // with .reqntid this fixes the entry register count, which setmaxnreg needs
   k.dynamic_shared("smem", 1024);
@@ -909,8 +918,9 @@ EmittedKernel emit_attention_forward(const KernelConfig& config) {
   });
   EmittedKernel out;
   out.facts = launch_facts(config, k, f.smem);
-  emit_header(k, config, out.facts, f.smem, schedule, budget);
+  emit_header(k, config, out.facts, f.smem, drawn_schedule(config.plan), budget);
   out.text = k.text();
+  if (line_table) *line_table = k.line_table();
   out.trip = budget.steps;
   return out;
 }

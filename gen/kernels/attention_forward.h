@@ -14,6 +14,6 @@ RegisterSplit register_split(const KernelConfig& config);
 // "" if a kernel of this config can exist; else one sentence naming the field, its value and the limit.
 std::string check_forward(const KernelConfig& config);
 
-EmittedKernel emit_attention_forward(const KernelConfig& config);
+EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* line_table = nullptr);
 
 }  // namespace flashptx::gen

@@ -10,6 +10,7 @@
 #include "gen/isa/error.h"
 #include "gen/kernels/attention_forward.h"
 #include "gen/kernels/forward_parts.h"
+#include "gen/kernels/schedule_lines.h"
 
 namespace flashptx::gen {
 namespace {
@@ -130,7 +131,7 @@ Budget emit_tile_blocks_loop(ForwardContext& f, Loader& loader, const Derived& t
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
-  emit_trip(f, trips.peeled);
+  emit_trip(f, trips.peeled, Trip::peeled);
   Budget budget = emit_kv_loop(f, trips.steady, more, [&] {
     trace_position(f, f.kv_count);
     k.section("thread 0 refills what the trip before has freed");
@@ -140,7 +141,7 @@ Budget emit_tile_blocks_loop(ForwardContext& f, Loader& loader, const Derived& t
     });
   });
   k.section("epilogue trip: what still lags");
-  emit_trip(f, trips.epilogue);
+  emit_trip(f, trips.epilogue, Trip::epilogue);
   return budget;
 }
 
@@ -178,12 +179,13 @@ Budget emit_one_tile(ForwardContext& f, Loader& loader, const Schedule& schedule
 
 }  // namespace
 
-EmittedKernel emit_attention_symmetric(const KernelConfig& config) {
+EmittedKernel emit_attention_symmetric(const KernelConfig& config, std::string* line_table) {
   const std::string bad = check_forward(config);
   if (!bad.empty()) throw Error(config.name() + ": " + bad);
   const Schedule& schedule = *config.plan.table();
   Kernel k(config.name());
   ForwardContext f(k, config);
+  if (line_table) point_at_schedule(k, config);
   k.threads(128 * config.plan.warpgroups);
   k.min_ctas_per_sm(1);
   k.dynamic_shared("smem", 1024);
@@ -220,9 +222,10 @@ EmittedKernel emit_attention_symmetric(const KernelConfig& config) {
   trace_finish(f);
   EmittedKernel out;
   out.facts = launch_facts(config, k, f.smem);
-  emit_header(k, config, out.facts, f.smem, schedule, budget);
+  emit_header(k, config, out.facts, f.smem, drawn_schedule(config.plan), budget);
   k.ret();
   out.text = k.text();
+  if (line_table) *line_table = k.line_table();
   out.trip = budget.steps;
   return out;
 }

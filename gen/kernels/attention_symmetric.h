@@ -5,6 +5,6 @@
 
 namespace flashptx::gen {
 
-EmittedKernel emit_attention_symmetric(const KernelConfig& config);
+EmittedKernel emit_attention_symmetric(const KernelConfig& config, std::string* line_table = nullptr);
 
 }  // namespace flashptx::gen

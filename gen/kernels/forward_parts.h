@@ -27,7 +27,11 @@ void emit_consumer_setup(ForwardContext& f);
 void emit_warpgroup_range(ForwardContext& f);
 void emit_wait_q(ForwardContext& f);
 void emit_step(ForwardContext& f, const PlannedStep& step);
-std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, bool steady = false);
+enum class Trip { peeled, steady, epilogue };
+std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, Trip trip);
+std::string step_line(const ForwardContext& f, const PlannedStep& step, Trip trip);
+// The kernel's `.loc` lines point at the schedule's table.
+void point_at_schedule(Kernel& k, const KernelConfig& c);
 // Trips 1 .. blocks - 1, after trip 0 has been emitted; `more` is a predicate of the caller's scope. `ahead` runs at each
 // trip's head.
 Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, const Reg& more,

@@ -131,13 +131,14 @@ bool LadderConfig::parse(const std::string& name, LadderConfig* out) {
   return false;
 }
 
-EmittedKernel emit_ladder(const LadderConfig& c) {
+EmittedKernel emit_ladder(const LadderConfig& c, std::string* line_table) {
   if (c.head_dim != 64 && c.head_dim != 128) throw Error(c.name() + ": head_dim must be 64 or 128");
   if (c.dtype != DataType::bf16 && c.dtype != DataType::f16)
     throw Error(c.name() + ": dtype must be bf16 or f16");
   EmittedKernel out;
   out.facts = is_fused(c.rung) ? fused_facts(c) : unfused_facts(c);
   Kernel k(c.name());
+  k.line_info(line_table != nullptr);
   k.header(c.name());
   k.header("");
   k.header(name_of(c.rung).about);
@@ -151,6 +152,7 @@ EmittedKernel emit_ladder(const LadderConfig& c) {
   emit_body(k, c);
   k.ret();
   out.text = k.text();
+  if (line_table) *line_table = k.line_table();
   return out;
 }
 

@@ -32,7 +32,7 @@ struct LadderConfig {
 };
 
 // Throws gen::Error for a configuration that there is no kernel for.
-EmittedKernel emit_ladder(const LadderConfig& config);
+EmittedKernel emit_ladder(const LadderConfig& config, std::string* line_table = nullptr);
 // The rungs that are shown by default: bf16, head_dim 128, full.
 std::vector<LadderConfig> ladder_catalog();
 

@@ -237,7 +237,7 @@ bool PrepareConfig::parse(const std::string& name, PrepareConfig* out, std::stri
   return false;
 }
 
-EmittedKernel emit_prepare(const PrepareConfig& c) {
+EmittedKernel emit_prepare(const PrepareConfig& c, std::string* line_table) {
   check(c);
   EmittedKernel out;
   LaunchFacts& f = out.facts;
@@ -245,6 +245,7 @@ EmittedKernel emit_prepare(const PrepareConfig& c) {
   f.entry = c.name();
   f.driver_min = "520 (CUDA 11.8)";
   Kernel k(f.entry);
+  k.line_info(line_table != nullptr);
   k.header(f.entry);
   k.header("");
   k.header("Written by: flashptx emit " + f.entry);
@@ -264,6 +265,7 @@ EmittedKernel emit_prepare(const PrepareConfig& c) {
   k.ret();
   f.ptx_version = std::to_string(k.ptx_version() / 10) + "." + std::to_string(k.ptx_version() % 10);
   out.text = k.text();
+  if (line_table) *line_table = k.line_table();
   return out;
 }
 

@@ -42,7 +42,7 @@ struct PrepareConfig {
 };
 
 // Throws gen::Error for a configuration that there is no kernel for.
-EmittedKernel emit_prepare(const PrepareConfig& config);
+EmittedKernel emit_prepare(const PrepareConfig& config, std::string* line_table = nullptr);
 
 // Those that stand in ptx/: one of each kind.
 std::vector<PrepareConfig> prepare_catalog();

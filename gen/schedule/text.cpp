@@ -7,11 +7,20 @@
 namespace flashptx {
 namespace {
 
+constexpr std::size_t kMostSteps = 2 * kDoCount;  // beyond that no table is worth drawing
 constexpr std::size_t kLongestName = 24;  // it is a part of the kernel's name, which profilers cut
 
 std::string trimmed(const std::string& s) {
   std::size_t from = s.find_first_not_of(" \t\r"), to = s.find_last_not_of(" \t\r");
   return from == std::string::npos ? "" : s.substr(from, to - from + 1);
+}
+
+// What stood in the file, fit for a terminal: unprintable bytes as '?', no longer than a line.
+std::string shown(const std::string& text) {
+  std::string out = text.substr(0, 40);
+  for (char& c : out)
+    if (c < ' ' || c > '~') c = '?';
+  return "\"" + out + (text.size() > 40 ? "...\"" : "\"");
 }
 
 bool known_step(const std::string& word, Do* out) {
@@ -36,8 +45,8 @@ std::string name_complaint(const std::string& name) {
   bool good = !name.empty() && name.size() <= kLongestName && letter(name[0]) &&
               std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c); });
   return good ? ""
-              : "schedule name \"" + name +
-                    "\" must be a letter and then letters or digits, lower case, at most " +
+              : "schedule name " + shown(name) +
+                    " must be a letter and then letters or digits, lower case, at most " +
                     std::to_string(kLongestName) + " (it becomes a part of the kernel's name)";
 }
 
@@ -50,7 +59,7 @@ struct Reader {
   void step(const std::string& word, const std::string& rest) {
     Step s{Do::qk, 0};
     if (!known_step(word, &s.what)) {
-      complaint = "\"" + word + "\" is no step; the steps are " + all_steps();
+      complaint = shown(word) + " is no step; the steps are " + all_steps();
       return;
     }
     std::istringstream words(rest);
@@ -67,7 +76,11 @@ struct Reader {
     }
     if (!form) {
       complaint =
-          "\"" + rest + "\" behind " + word + " is no lag; wanted nothing, \"-1\" or \"lag 1\"";
+          shown(rest) + " behind " + word + " is no lag; wanted nothing, \"-1\" or \"lag 1\"";
+      return;
+    }
+    if (schedule.steps.size() >= kMostSteps) {
+      complaint = "more than " + std::to_string(kMostSteps) + " steps; a trip has " + std::to_string(kDoCount);
       return;
     }
     schedule.steps.push_back(s);

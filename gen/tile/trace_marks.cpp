@@ -102,6 +102,8 @@ void write_record(ForwardContext& f) {
     k.ld_param_u32(capacity, "trace_capacity");
     k.setp("lt", "and", "u32", t.fits, t.used, capacity, t.writes);
     k.mad_wide_u32(to, t.used, static_cast<int>(sizeof(TraceRecord)), t.at);
+    // Unused slots are set here and not once: else they would hold registers all the time.
+    for (int i = t.filled; i < trace_record_marks; ++i) k.mov_b32(t.line[1 + i], 0);
     k.mad_lo_u32(t.line[0], t.position, 1 << (trace_event_bits * trace_record_marks), t.events);
     k.st_global_v4_b32(address(to, static_cast<int>(trace_header_bytes)), t.line.all()).when(t.fits);
     k.add_u32(t.used, t.used, 1);
@@ -136,7 +138,6 @@ void trace_start(ForwardContext& f, const Operand& writer, bool one_thread) {
   t.writes = k.pred("trace_writes"), t.line = k.b32("marks", 4);
   k.section("marks: the writer's region");
   k.mov_b32(t.used, 0);
-  for (const Reg& r : t.line.all()) k.mov_b32(r, 0);
   writer_header(f, writer, t.at, t.writes);
   k.scope([&] {
     if (!one_thread) {

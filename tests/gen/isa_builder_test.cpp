@@ -154,6 +154,28 @@ TEST_SUITE("gen/isa_builder") {
     CHECK_MESSAGE(a.ok, a.log);
   }
 
+  TEST_CASE("within a step all instructions point at the step's line, sections or not") {
+    Kernel k("stepped");
+    k.line_table_begins({"head", "", "row"});
+    k.line_info(true);
+    Reg r = k.b32("r");
+    k.section("before");
+    k.add_u32(r, r, 1);
+    k.step("row", [&] {
+      k.add_u32(r, r, 2);
+      k.section("inside");
+      k.add_u32(r, r, 3);
+    });
+    k.add_u32(r, r, 4);
+    CHECK(k.line_table() == "head\n\nrow\nbefore\n");
+    const std::string text = k.text();
+    auto at = [&](const char* words) { return text.find(words); };
+    CHECK(at(".loc 1 4 1\n    add.u32 %r, %r, 1") != std::string::npos);
+    CHECK(at(".loc 1 3 1\n    add.u32 %r, %r, 2") != std::string::npos);
+    CHECK(at(".loc 1 4 1\n    add.u32 %r, %r, 4") != std::string::npos);
+    CHECK(text.find("// == inside\n    add.u32 %r, %r, 3") != std::string::npos);
+  }
+
   TEST_CASE("states the lowest version and target that its instructions need") {
     auto head = [](const std::function<void(Kernel&, Reg)>& body) {
       Kernel k("head");

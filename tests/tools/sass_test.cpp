@@ -168,6 +168,34 @@ TEST_SUITE("tools/sass") {
     CHECK(facts.remarks.size() == 1);
   }
 
+  TEST_CASE("the n-th wgmma has the line of the n-th of the PTX, whatever the line table says") {
+    std::string text = fixture();
+    const std::string hgmma = line(6) + plain(0x30, "HGMMA.64x32x16.F32.BF16 R56, gdesc[UR8], RZ, !UPT") + line(7);
+    const auto at = text.find(hgmma);
+    REQUIRE(at != std::string::npos);
+    // As ptxas does: both under the line of the instruction before.
+    text.replace(at, hgmma.size(), line(4) + plain(0x30, "HGMMA.64x32x16.F32.BF16 R56, gdesc[UR8], RZ, !UPT"));
+    Function f = parse_disassembly(text).at(0);
+    REQUIRE(f.code[3].ptx_line == 4);
+    const Report r = analyse(f, read_ptx(fixture_ptx), {});
+    CHECK(f.code[3].ptx_line == 6);
+    CHECK(f.code[4].ptx_line == 7);
+    CHECK(f.code[3].step == "S = Q K^T");
+    // With fewer in the PTX nothing can be said.
+    std::string fewer = fixture_ptx;
+    fewer.erase(fewer.find("wgmma.mma_async"), 5);
+    Function g = parse_disassembly(text).at(0);
+    analyse(g, read_ptx(fewer), {});
+    CHECK(g.code[3].ptx_line == 4);
+  }
+
+  TEST_CASE("a cubin's registers and spills are unknown, not none") {
+    Function f = parse_disassembly(fixture()).at(0);
+    const Report r = analyse(f, read_ptx(""), {});
+    CHECK(report_text(r).find("registers and spills unknown") != std::string::npos);
+    CHECK(nlohmann::json::parse(report_json(f, r))["registers"].is_null());
+  }
+
   TEST_CASE("refuses text that is no disassembly") {
     CHECK_THROWS_AS(parse_disassembly("hello\n"), std::runtime_error);
   }

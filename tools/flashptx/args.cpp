@@ -5,13 +5,16 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 #include <list>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <type_traits>
 
@@ -81,11 +84,29 @@ struct Command::Inner {
   std::list<std::unique_ptr<Command>> subcommands;
 };
 
+namespace {
+
+// CLI11's own range prints its limits as floating point.
+CLI::Validator in_range(double low, double high) {
+  std::ostringstream limits;
+  limits << std::setprecision(12) << low << " to " << high;
+  return CLI::Validator(
+      [low, high, wanted = limits.str()](std::string& typed) {
+        char* end = nullptr;
+        const double value = std::strtod(typed.c_str(), &end);
+        const bool whole = !typed.empty() && *end == 0;
+        return whole && value >= low && value <= high ? std::string() : "wanted " + wanted + ", got " + typed;
+      },
+      limits.str());
+}
+
+}  // namespace
+
 Option* Option::check(const Check& c) {
   auto* option = static_cast<CLI::Option*>(inner_);
   switch (c.kind) {
     case Check::Kind::words: option->check(CLI::IsMember(c.words)); break;
-    case Check::Kind::range: option->check(CLI::Range(c.low, c.high)); break;
+    case Check::Kind::range: option->check(in_range(c.low, c.high)); break;
     case Check::Kind::existing_file: option->check(CLI::ExistingFile); break;
     case Check::Kind::existing_folder: option->check(CLI::ExistingDirectory); break;
   }

@@ -41,6 +41,13 @@ LadderShape shape_of(const LadderOptions& o) {
   return s;
 }
 
+std::string all_rungs(const LadderOptions& o) {
+  std::string names;
+  for (const auto& list : {ladder_rungs(shape_of(o)), fp8_rungs(shape_of(o)), ablation_rungs()})
+    for (const LadderRung& r : list) names += (names.empty() ? "" : ", ") + r.key;
+  return names;
+}
+
 std::vector<LadderRow> rows_of(const LadderOptions& o) {
   std::vector<LadderRow> rows;
   auto add = [&](const LadderRung& rung, const LadderShape& shape) {
@@ -53,7 +60,9 @@ std::vector<LadderRow> rows_of(const LadderOptions& o) {
   for (const LadderRung& r : fp8_rungs(shape_of(o))) add(r, fp8_shape(shape_of(o)));
   if (o.ablation)
     for (const LadderRung& r : ablation_rungs()) add(r, ablation_shape());
-  if (rows.empty()) leave(exit_usage, "--only: no such rung");
+  for (const std::string& name : o.only)
+    if (std::none_of(rows.begin(), rows.end(), [&](const LadderRow& r) { return r.rung.key == name; }))
+      leave(exit_usage, "--only " + name + ": no such rung; there are " + all_rungs(o) + " (ablation_*: with --ablation)");
   return rows;
 }
 
@@ -126,6 +135,7 @@ void measure_all(Device& device, int repeats, std::vector<LadderRow>* rows) {
 void write_if_named(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   write_file(path, text);
+  std::cout << "written        " << path << "\n";
 }
 
 // The kernels that carry marks, each as a timeline: measured on a GPU, modelled without one.
@@ -177,6 +187,7 @@ void run_ladder(const LadderOptions& o) {
   write_if_named(o.csv, ladder_csv(rows));
   write_if_named(o.json, ladder_json(rows, describe(device->info())));
   if (timed) write_if_named(o.svg, ladder_svg(rows, device->info().name));
+  else if (!o.svg.empty()) std::cerr << "flashptx: " << o.svg << " is not written: the chart needs timings, and timing needs a GPU\n";
   if (!o.timelines.empty()) draw_timelines(*device, o, rows);
   if (!right) leave(exit_mismatch, "a rung did not give the right result");
 }

@@ -135,6 +135,7 @@ struct LoopReport {
 };
 
 struct AssemblerFacts {
+  bool known = false;  // a cubin comes without the assembler's log
   int registers = 0, spill_store_bytes = 0, spill_load_bytes = 0, stack_bytes = 0;
   std::vector<std::string> remarks;  // C75xx and other lines that matter
 };
@@ -170,7 +171,7 @@ struct Assembled {
   std::string log, disassembly;
 };
 // Throws std::runtime_error with the program's own words.
-Assembled assemble(const Tools& tools, const std::string& ptx_text);
+Assembled assemble(const Tools& tools, const std::string& ptx_text, const std::string& name = "the PTX");
 std::string disassemble_file(const Tools& tools, const std::string& cubin_path);
 
 }  // namespace flashptx::sass

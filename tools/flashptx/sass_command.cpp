@@ -1,6 +1,7 @@
 // `flashptx sass`: assemble, disassemble, annotate.
 // Next: sass.h.
 #include <filesystem>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -50,18 +51,27 @@ void run_sass(const SassOptions& o) {
                          0) == 0;
   sass::Assembled a;
   if (cubin) a.disassembly = sass::disassemble_file(tools, o.input);
-  else a = sass::assemble(tools, text);
+  else a = sass::assemble(tools, text, o.input);
   const sass::PtxText ptx = sass::read_ptx(cubin ? "" : text);
   if (!tools.has_lines)
     std::cerr << "cuobjdump gives no PTX lines: "
               << "with nvdisasm they would be shown\n";
-  for (sass::Function& f : sass::parse_disassembly(a.disassembly)) {
-    if (!o.entry.empty() && f.name != o.entry) continue;
+  std::vector<sass::Function> functions = sass::parse_disassembly(a.disassembly);
+  std::string names;
+  for (const sass::Function& f : functions) names += (names.empty() ? "" : ", ") + f.name;
+  if (!o.entry.empty()) std::erase_if(functions, [&](const sass::Function& f) { return f.name != o.entry; });
+  if (functions.empty()) throw std::runtime_error("--entry " + o.entry + ": " + o.input + " has " + names);
+  // One entry is one object; several are a list, so that the whole stays one document.
+  const bool list = o.json && functions.size() > 1;
+  for (std::size_t n = 0; n < functions.size(); ++n) {
+    sass::Function& f = functions[n];
     const sass::Report r = sass::analyse(f, ptx, sass::parse_assembler_log(a.log, f.name));
+    if (list) std::cout << (n ? "," : "[");
     if (o.json) std::cout << sass::report_json(f, r);
     else
       std::cout << (o.listing ? sass::listing_text(f, r, ptx) + "\n" : "") << sass::report_text(r);
   }
+  if (list) std::cout << "]\n";
 }
 
 }  // namespace
@@ -73,7 +83,7 @@ void add_sass(Command& app) {
   c->add_option("kernel", options->input, "A .ptx file, a .cubin, or a kernel's name")->required();
   c->add_option("--entry", options->entry, "Only this entry point");
   c->add_flag("--listing", options->listing, "Every instruction with control bits and PTX line");
-  c->add_flag("--json", options->json, "Everything, for programs");
+  c->add_flag("--json", options->json, "Everything, for programs: an object, or a list of them where there are several entries");
   c->callback([options] {
     try {
       run_sass(*options);

@@ -102,7 +102,7 @@ bool only_waits(const Function& f, const std::vector<int>& body) {
   for (int i : body) {
     const Kind k = f.code[i].kind;
     if (k == Kind::mbarrier || is(f.code[i], "USETMAXREG")) asks = true;
-    else if (is(f.code[i], "NOP")) continue;
+    else if (is(f.code[i], "NOP") || is(f.code[i], "YIELD")) continue;
     else if (k != Kind::branch && k != Kind::move && k != Kind::integer && k != Kind::uniform &&
              k != Kind::vote)
       return false;

@@ -81,9 +81,11 @@ nlohmann::json loop_json(const LoopReport& l) {
 }  // namespace
 
 std::string report_text(const Report& r) {
-  std::string s = format("%s: %d registers, %d bytes spilled, %d loops\n", r.name.c_str(),
-                         r.facts.registers, r.facts.spill_store_bytes + r.facts.spill_load_bytes,
-                         static_cast<int>(r.loops.size()));
+  std::string s = r.name + ": ";
+  s += r.facts.known ? format("%d registers, %d bytes spilled", r.facts.registers,
+                              r.facts.spill_store_bytes + r.facts.spill_load_bytes)
+                     : "registers and spills unknown (only the assembler's log has them)";
+  s += format(", %d loops\n", static_cast<int>(r.loops.size()));
   s += "  " + counts_text(r.counts) + "\n";
   for (const LoopReport& l : r.loops) s += loop_text(l);
   s += r.warnings.empty() ? "\nno warnings\n" : "\nwarnings\n";
@@ -147,11 +149,12 @@ std::string report_json(const Function& f, const Report& r) {
                             {"step", i.step}});
   }
   for (const LoopReport& l : r.loops) loops.push_back(loop_json(l));
+  auto known = [&](int value) { return r.facts.known ? nlohmann::json(value) : nlohmann::json(); };
   const nlohmann::json j = {{"kernel", r.name},
-                            {"registers", r.facts.registers},
-                            {"spill_store_bytes", r.facts.spill_store_bytes},
-                            {"spill_load_bytes", r.facts.spill_load_bytes},
-                            {"stack_bytes", r.facts.stack_bytes},
+                            {"registers", known(r.facts.registers)},
+                            {"spill_store_bytes", known(r.facts.spill_store_bytes)},
+                            {"spill_load_bytes", known(r.facts.spill_load_bytes)},
+                            {"stack_bytes", known(r.facts.stack_bytes)},
                             {"counts", counts_json(r.counts)},
                             {"warnings", r.warnings},
                             {"loops", loops},

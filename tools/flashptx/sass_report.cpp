@@ -201,17 +201,40 @@ AssemblerFacts parse_assembler_log(const std::string& log, const std::string& en
     if (std::regex_search(line, m,
                           std::regex("([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, "
                                      "([0-9]+) bytes spill loads"))) {
+      facts.known = true;
       facts.stack_bytes = std::stoi(m[1]);
       facts.spill_store_bytes = std::stoi(m[2]);
       facts.spill_load_bytes = std::stoi(m[3]);
     }
     if (std::regex_search(line, m, std::regex("Used ([0-9]+) registers")))
-      facts.registers = std::stoi(m[1]);
+      facts.known = true, facts.registers = std::stoi(m[1]);
   }
   return facts;
 }
 
+namespace {
+
+// ptxas gives most wgmma the line of an instruction beside it. They stay in order, among themselves and with the PTX's:
+// where there are as many, the n-th is the n-th of the text.
+void line_up_wgmma(Function& f, const PtxText& ptx) {
+  std::vector<int> asked;
+  bool ours = false, any_entry = false;
+  for (std::size_t n = 0; n < ptx.lines.size(); ++n) {
+    const std::string code = ptx.lines[n].substr(0, ptx.lines[n].find("//"));
+    if (contains(code, ".entry")) any_entry = true, ours = contains(code, (" " + f.name + "(").c_str());
+    if ((ours || !any_entry) && contains(code, "wgmma.mma_async")) asked.push_back(static_cast<int>(n) + 1);
+  }
+  std::vector<Instruction*> got;
+  for (Instruction& i : f.code)
+    if (i.kind == Kind::wgmma) got.push_back(&i);
+  if (asked.size() != got.size()) return;
+  for (std::size_t n = 0; n < got.size(); ++n) got[n]->ptx_line = asked[n];
+}
+
+}  // namespace
+
 Report analyse(Function& f, const PtxText& ptx, const AssemblerFacts& facts) {
+  line_up_wgmma(f, ptx);
   for (Instruction& i : f.code)
     if (i.ptx_line >= 1 && i.ptx_line <= static_cast<int>(ptx.section.size()))
       i.step = ptx.section[static_cast<std::size_t>(i.ptx_line - 1)];

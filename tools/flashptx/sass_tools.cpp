@@ -53,9 +53,11 @@ std::string find_program(const char* name) {
 struct ScratchFolder {
   std::string path;
   ScratchFolder() {
-    std::string pattern = (fs::temp_directory_path() / "flashptx-XXXXXX").string();
-    if (!mkdtemp(pattern.data()))
-      throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string());
+    std::error_code bad;
+    const fs::path above = fs::temp_directory_path(bad);
+    std::string pattern = (above / "flashptx-XXXXXX").string();
+    if (bad || !mkdtemp(pattern.data()))
+      throw std::runtime_error("cannot make a folder for the assembler's files: is $TMPDIR a folder that can be written?");
     path = pattern;
   }
   ~ScratchFolder() {
@@ -63,6 +65,13 @@ struct ScratchFolder {
     fs::remove_all(path, ignored);
   }
 };
+
+// What an outside program said, or that it said nothing.
+std::string complaint_of(const std::string& program, int status, const std::string& said) {
+  if (said.find_first_not_of(" \n") != std::string::npos) return program + ": " + said.substr(0, said.find_last_not_of("\n") + 1);
+  return program + (status < 0 ? " was ended by a signal or could not be started" : " ended with status " + std::to_string(status)) +
+         " and said nothing";
+}
 
 }  // namespace
 
@@ -111,26 +120,28 @@ int run_program(const std::vector<std::string>& argv, std::string* output) {
 }
 
 std::string disassemble_file(const Tools& tools, const std::string& cubin_path) {
+  if (tools.disassembler.empty()) throw std::runtime_error(tools.how_to_get);
   std::string text;
+  const std::string path = cubin_path.rfind("-", 0) == 0 ? "./" + cubin_path : cubin_path;
   const std::vector<std::string> argv =
-      tools.has_lines
-          ? std::vector<std::string>{tools.disassembler, "-hex", "-gp", "-c", cubin_path}
-          : std::vector<std::string>{tools.disassembler, "-sass", cubin_path};
-  if (tools.disassembler.empty() || run_program(argv, &text) != 0)
-    throw std::runtime_error(tools.disassembler.empty() ? tools.how_to_get
-                                                        : tools.disassembler + ": " + text);
+      tools.has_lines ? std::vector<std::string>{tools.disassembler, "-hex", "-gp", "-c", path}
+                      : std::vector<std::string>{tools.disassembler, "-sass", path};
+  if (const int status = run_program(argv, &text); status != 0)
+    throw std::runtime_error(complaint_of(tools.disassembler, status, text));
   return text;
 }
 
-Assembled assemble(const Tools& tools, const std::string& ptx_text) {
+Assembled assemble(const Tools& tools, const std::string& ptx_text, const std::string& name) {
   if (tools.ptxas.empty() || tools.disassembler.empty()) throw std::runtime_error(tools.how_to_get);
   const ScratchFolder scratch;
   const std::string ptx = scratch.path + "/kernel.ptx", cubin = scratch.path + "/kernel.cubin";
   std::ofstream(ptx) << ptx_text;
   Assembled out;
-  if (run_program({tools.ptxas, "-arch=sm_90a", "-lineinfo", "-v", ptx, "-o", cubin}, &out.log) !=
-      0)
-    throw std::runtime_error("ptxas: " + out.log);
+  if (const int status = run_program({tools.ptxas, "-arch=sm_90a", "-lineinfo", "-v", ptx, "-o", cubin}, &out.log); status != 0) {
+    std::string said = complaint_of("ptxas", status, out.log);
+    for (std::size_t at; (at = said.find(ptx)) != std::string::npos;) said.replace(at, ptx.size(), name);
+    throw std::runtime_error(said);
+  }
   out.disassembly = disassemble_file(tools, cubin);
   return out;
 }

@@ -128,6 +128,12 @@ std::string draw(const BarChart& chart) {
     c.text(x(t), bottom + 16, short_number(t), {.size = 12, .anchor = Anchor::middle});
   }
   c.line(left, top, left, bottom, ink, 1.2);
+  for (const auto& [at, name] : {std::pair{chart.ceiling, chart.ceiling_name},
+                                 std::pair{chart.second_ceiling, chart.second_ceiling_name}}) {
+    if (at <= 0) continue;
+    c.line(x(at), top, x(at), bottom, "#4a5058", 1.2, "5 4");
+    c.text(x(at), top - 6, name, {.size = 12.5, .anchor = Anchor::middle});
+  }
   for (std::size_t i = 0; i < chart.bars.size(); ++i) {
     const Bar& b = chart.bars[i];
     const double y = top + row * static_cast<double>(i);
@@ -144,14 +150,8 @@ std::string draw(const BarChart& chart) {
     if (b.reference_to > b.reference)
       c.rect(x(b.reference), y + 2, x(b.reference_to) - x(b.reference), row - 4, "#6b7280", ink, 0, 0.55);
     else if (b.reference > 0) c.line(x(b.reference), y + 1, x(b.reference), y + row - 1, ink, 2.5);
-    c.text(x(last) + 8, y + 16, text,
-           {.size = 12.5});
-  }
-  for (const auto& [at, name] : {std::pair{chart.ceiling, chart.ceiling_name},
-                                 std::pair{chart.second_ceiling, chart.second_ceiling_name}}) {
-    if (at <= 0) continue;
-    c.line(x(at), top, x(at), bottom, "#4a5058", 1.2, "5 4");
-    c.text(x(at), top - 6, name, {.size = 12.5, .anchor = Anchor::middle});
+    c.rect(x(last) + 5, y + 3, text_width(text, 12.5) + 4, row - 6, paper);  // no line through the text
+    c.text(x(last) + 8, y + 16, text, {.size = 12.5});
   }
   c.text((left + right) / 2, bottom + 36, chart.unit, {.size = 13, .anchor = Anchor::middle});
   return c.str();

@@ -70,6 +70,7 @@ Trace model_trace(const KernelConfig& config, int blocks);
 struct TraceSummary {
   int trips = 0;
   double cycles_per_trip = 0;                                     // median; 0: too few trips
+  double mean_cycles = 0;                                         // the sum of event_cycles: of trips that differ
   double event_cycles[static_cast<int>(TraceEvent::count)] = {};  // a trip and warpgroup
   double waiting = 0;                                             // of those, in waits
   double overlap_own = 0, overlap_any = 0;  // share of softmax time under own products, under any
@@ -80,8 +81,12 @@ TraceSummary summarise(const Trace& trace);
 
 std::string trace_text(const Trace& trace, const TraceSummary& summary,
                        const TraceSummary* planned);
+// The same for programs; planned is null where the trace is modelled itself.
+std::string trace_json(const Trace& trace, const TraceSummary& summary, const TraceSummary* planned);
 std::string trace_csv(const Trace& trace);
-// The spans of a CSV that trace_csv wrote; clock rate and lost marks are not in it. "" or what is wrong.
+// The kernel that a CSV says it holds; "" for one without.
+std::string kernel_of_trace_csv(const std::string& text);
+// The spans of a CSV that trace_csv wrote; lost marks are not in it. "" or what is wrong.
 std::string read_trace_csv(const std::string& text, const KernelConfig& config, Trace* out);
 std::string trace_chrome_json(const Trace& trace);
 // The schedule's table, the modelled timeline, and below it what was measured (if `trace` is).

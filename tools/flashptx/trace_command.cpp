@@ -3,7 +3,9 @@
 // On a GPU the kernel is emitted with marks and run. Without one the timeline comes from a timing
 // model, and says so; on the emulator the marks are run and checked as well, but its clock counts
 // instructions. Next: trace.h.
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 
@@ -23,7 +25,7 @@ struct TraceOptions {
   std::int64_t capacity = 4096;
   int trips = 4;
   std::string marks = "few";
-  bool model = false;
+  bool model = false, json = false;
   std::string output = "trace", table, from;
 };
 
@@ -56,15 +58,35 @@ Trace model_with_marks(KernelConfig config, Marks marks) {
   return marks == Marks::few ? seen_by_few(all) : all;
 }
 
+// A file holds one kernel's marks; which, it says itself.
+KernelConfig config_of(const TraceOptions& o, const std::string& csv) {
+  ConfigOptions options = o.config;
+  const std::string held = kernel_of_trace_csv(csv);
+  if (options.name.empty() && !options.shapes_named_kernel()) options.name = held;
+  return config_from(options);
+}
+
+// Without a device no problem is run: what was said about its size would be passed over in silence.
+void say_what_is_unused(const TraceOptions& o) {
+  if (o.batch > 0 || o.heads > 0 || o.seqlen > 0)
+    std::cerr << "flashptx: nothing runs: --batch, --heads and --seqlen do not change a model of steady trips\n";
+  if (!o.table.empty()) std::cerr << "flashptx: " << o.table << " is not written: nothing was measured\n";
+}
+
 void run_trace_command(const TraceOptions& o) {
-  KernelConfig config = config_from(o.config);
+  if (o.config.name.ends_with(".ptx"))
+    leave(exit_usage, o.config.name + ": a text cannot be traced, the generator puts the marks in: give the kernel's name, or --schedule FILE");
+  const std::string csv = o.from.empty() ? "" : read_or_leave(o.from);
+  KernelConfig config = config_of(o, csv);
   config.plan.trace = Marks::off;
   const Marks marks = o.marks == "few" ? Marks::few : Marks::all;
-  Trace model = model_trace(config, 12);
+  const int blocks = std::max(12, o.trips + 4);
+  Trace model = model_trace(config, blocks);
   std::unique_ptr<Device> device = o.from.empty() ? device_of(o) : nullptr;
   Trace trace = model;
+  if (o.from.empty() && device == nullptr) say_what_is_unused(o);
   if (!o.from.empty()) {
-    const std::string bad = read_trace_csv(read_or_leave(o.from), config, &trace);
+    const std::string bad = read_trace_csv(csv, config, &trace);
     if (!bad.empty()) leave(exit_usage, o.from + ": " + bad);
     if (!trace.modelled) model = model_with_marks(config, trace.marked);
     if (!trace.modelled && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), summarise(model), {});
@@ -82,21 +104,25 @@ void run_trace_command(const TraceOptions& o) {
     if (measured.lost)
       std::cerr << "flashptx: " << measured.lost << " records of marks did not fit; --capacity "
                 << o.capacity << "\n";
+    std::ostream& out = o.json ? std::cerr : std::cout;
     if (emulator)
-      std::cout << "marks          " << measured.marks << " on the emulator, in order, "
+      out << "marks          " << measured.marks << " on the emulator, in order, "
                 << measured.lost
                 << " lost; its clock counts instructions: the timeline is modelled\n";
     else {
       model = model_with_marks(config, marks);
-      std::printf("marks cost     %.1f %% of the kernel's time (--marks %s)\n", cost.slow_down_percent(), to_string(marks));
+      char text[96];
+      std::snprintf(text, sizeof text, "marks cost     %.1f %% of the kernel's time (--marks %s)\n", cost.slow_down_percent(), to_string(marks));
+      out << text;
       trace = std::move(measured);
     }
     if (!emulator && !o.table.empty()) append_trace_row(o.table, trace, summarise(trace), summarise(model), cost);
-    std::fflush(stdout);
+    out << std::flush;
   }
   const TraceSummary summary = summarise(trace), planned = summarise(model);
-  std::cout << trace_text(trace, summary, trace.modelled ? nullptr : &planned);
-  write_trace_files(o.output, trace, model, o.trips);
+  const TraceSummary* beside = trace.modelled ? nullptr : &planned;
+  std::cout << (o.json ? trace_json(trace, summary, beside) : trace_text(trace, summary, beside));
+  write_trace_files(o.output, trace, model, o.trips, o.json ? std::cerr : std::cout);
 }
 
 }  // namespace
@@ -108,9 +134,9 @@ void add_trace(Command& app) {
       "trace", "When each step of a kernel happens: picture, Chrome trace, CSV, summary");
   add_config_options(*c, o.config);
   add_device_options(*c, o.device);
-  c->add_option("--batch", o.batch, "Default: 2; emulator 1");
-  c->add_option("--heads", o.heads, "Default: 16; emulator 1");
-  c->add_option("--seqlen", o.seqlen, "Default: 8192; emulator 8 key blocks");
+  c->add_option("--batch", o.batch, "Default: 2; emulator 1")->check(range(1, 1 << 20));
+  c->add_option("--heads", o.heads, "Default: 16; emulator 1")->check(range(1, 1 << 20));
+  c->add_option("--seqlen", o.seqlen, "Default: 8192; emulator 8 key blocks")->check(range(1, 1 << 30));
   c->add_option("--capacity", o.capacity, "Records of marks, and trips, of one role of one CTA")
       ->capture_default_str()
       ->check(range(16, 1 << 20));
@@ -122,7 +148,8 @@ void add_trace(Command& app) {
       ->capture_default_str()
       ->check(range(1, 64));
   c->add_option("--table", o.table, "Append measured against modelled clocks to this CSV (with a GPU or --from)");
-  c->add_option("--from", o.from, "Draw and sum up a CSV written before (with the kernel's name), and run nothing");
+  c->add_option("--from", o.from, "Draw and sum up a CSV written before, and run nothing");
+  c->add_flag("--json", o.json, "The summary as JSON on standard output, all else on standard error");
   c->add_flag("--model", o.model, "The timing model even where there is a GPU");
   c->add_option("-o,--output", o.output,
                 "Writes OUTPUT.svg, OUTPUT.json (Perfetto, chrome://tracing) and OUTPUT.csv")

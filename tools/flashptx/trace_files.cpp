@@ -12,9 +12,9 @@
 namespace flashptx {
 namespace {
 
-void write_and_say(const std::string& path, const std::string& text) {
+void write_and_say(const std::string& path, const std::string& text, std::ostream& say) {
   write_file(path, text);
-  std::cout << "written        " << path << "\n";
+  say << "written        " << path << "\n";
 }
 
 std::string number(const char* form, double x) {
@@ -25,10 +25,11 @@ std::string number(const char* form, double x) {
 
 }  // namespace
 
-void write_trace_files(const std::string& prefix, const Trace& trace, const Trace& model, int trips) {
-  write_and_say(prefix + ".svg", trace_svg(trace, model, trips));
-  write_and_say(prefix + ".json", trace_chrome_json(trace));
-  write_and_say(prefix + ".csv", trace_csv(trace));
+void write_trace_files(const std::string& prefix, const Trace& trace, const Trace& model, int trips,
+                       std::ostream& say) {
+  write_and_say(prefix + ".svg", trace_svg(trace, model, trips), say);
+  write_and_say(prefix + ".json", trace_chrome_json(trace), say);
+  write_and_say(prefix + ".csv", trace_csv(trace), say);
 }
 
 void append_trace_row(const std::string& path, const Trace& measured, const TraceSummary& summary,

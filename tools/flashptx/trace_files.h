@@ -2,14 +2,16 @@
 // Next: trace.h.
 #pragma once
 
+#include <iostream>
 #include <string>
 
 #include "tools/flashptx/trace.h"
 
 namespace flashptx {
 
-// PREFIX.svg, PREFIX.json (Chrome's trace format), PREFIX.csv; says so on stdout. Leaves with exit_usage.
-void write_trace_files(const std::string& prefix, const Trace& trace, const Trace& model, int trips);
+// PREFIX.svg, PREFIX.json (Chrome's trace format), PREFIX.csv; says so there. Leaves with exit_usage.
+void write_trace_files(const std::string& prefix, const Trace& trace, const Trace& model, int trips,
+                       std::ostream& say = std::cout);
 
 struct TraceCost {
   double without_marks_ms = 0, with_marks_ms = 0;  // medians of the kernel

@@ -193,12 +193,12 @@ double draw_legend(svg::Canvas& c, double y) {
       {"Q K^T, K", svg::colour(0)},         {"P V, V", svg::colour(1)},
       {"mask, max", svg::colour(2)},        {"exp, sum", svg::colour(4)},
       {"rescale O, pack P", svg::colour(3)}, {"Q load, O store", svg::colour(5)},
-      {"waiting", wait_fill}};
+      {"waiting: K, V to arrive; S, PV to be complete; token: its turn", wait_fill}};
   double at = lanes_left;
   for (const auto& [name, fill] : entries) {
     c.rect(at, y, 14, 14, fill, "#8a9099");
     c.text(at + 20, y + 12, name, {.size = 12.5});
-    at += 20 + svg::text_width(name, 12.5) + 20;
+    at += 20 + svg::text_width(name, 12.5) + 12;
   }
   return y + 26;
 }
@@ -274,7 +274,7 @@ double draw_trip_bars(svg::Canvas& c, const std::vector<TripBar>& bars, double y
     for (double e : b.summary->event_cycles) sum += e;
     most = std::max({most, sum, b.summary->cycles_per_trip});
   }
-  c.text(24, y + 14, "One trip of a warpgroup, step by step (average)", {.size = 13.5, .bold = true});
+  c.text(24, y + 14, "One trip of a warpgroup, step by step (mean of the steady trips)", {.size = 13.5, .bold = true});
   Picture p{c, 0, most * 1.08, y + 24};
   const double bottom = p.y + static_cast<double>(bars.size()) * (lane_row + 8);
   for (double v : svg::ticks(0, p.to, 10)) c.line(p.x(v), p.y, p.x(v), bottom, svg::faint, 0.8);

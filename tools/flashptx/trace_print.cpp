@@ -1,7 +1,9 @@
 // A Trace as text, CSV and Chrome's trace JSON. Next: trace_svg.cpp for the picture.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "tools/flashptx/statistics.h"
 #include "tools/flashptx/trace.h"
@@ -121,6 +123,7 @@ TraceSummary summarise(const Trace& trace) {
   s.cycles_per_trip = quartiles(cycles).median;
   for (int e = 0; e < static_cast<int>(TraceEvent::count); ++e) {
     s.event_cycles[e] /= s.trips;
+    s.mean_cycles += s.event_cycles[e];
     if (is_wait(static_cast<TraceEvent>(e))) s.waiting += s.event_cycles[e];
   }
   s.overlap_own = softmax > 0 ? own / softmax : 0, s.overlap_any = softmax > 0 ? any / softmax : 0;
@@ -130,9 +133,41 @@ TraceSummary summarise(const Trace& trace) {
   return s;
 }
 
+namespace {
+
+// Blocks of keys that warpgroup 0 went through.
+std::size_t blocks_of(const Trace& trace) {
+  std::uint32_t last = 0;
+  for (const TraceSpan& s : trace.ctas.front().roles[1])
+    if (s.event == TraceEvent::exp_sum) last = std::max(last, s.position);
+  return last + 1;
+}
+
+nlohmann::ordered_json summary_json(const TraceSummary& s) {
+  nlohmann::ordered_json j{{"steady_trips", s.trips}, {"cycles_a_trip_median", s.cycles_per_trip}, {"cycles_a_trip_mean", s.mean_cycles},
+                           {"tensor_cores_busy", s.tensor_busy}, {"softmax_under_own_wgmma", s.overlap_own},
+                           {"softmax_under_any_wgmma", s.overlap_any}, {"waiting_cycles", s.waiting}};
+  for (int e = 1; e < static_cast<int>(TraceEvent::done); ++e)
+    if (s.event_cycles[e] > 0) j["event_cycles"][to_string(static_cast<TraceEvent>(e))] = s.event_cycles[e];
+  return j;
+}
+
+}  // namespace
+
+std::string trace_json(const Trace& trace, const TraceSummary& s, const TraceSummary* planned) {
+  nlohmann::ordered_json j{{"kernel", trace.config.name()}, {"source", trace.modelled ? "model" : "measured"},
+                           {"device", trace.device}, {"critical_unit", s.critical}};
+  if (!trace.modelled)
+    j["marks"] = {{"set", to_string(trace.marked)}, {"count", trace.marks}, {"lost", trace.lost}}, j["sm_clock_mhz"] = trace.clock_mhz;
+  j["trip"] = summary_json(s);
+  if (planned) j["modelled_trip"] = summary_json(*planned);
+  return j.dump(1) + "\n";
+}
+
 std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSummary* planned) {
   std::string out =
-      (trace.modelled ? "MODELLED, not measured: " : "measured on ") + trace.device + "\n";
+      (trace.modelled ? "MODELLED, not measured: " : "measured on ") + trace.device +
+      (trace.modelled ? ", a tile of " + std::to_string(blocks_of(trace)) + " blocks of keys in the midst of many, no mask\n" : "\n");
   out += "kernel         " + trace.config.name() + "\n";
   if (!trace.modelled)
     out += "marks          " + std::to_string(trace.marks) + ", lost " +
@@ -147,7 +182,7 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
     out += text + format(form, value) + (planned ? "   (model " + format(form, plan) + ")" : "") +
            (*words ? std::string("   ") + words : "") + "\n";
   };
-  line("cycles a trip", s.cycles_per_trip, planned ? planned->cycles_per_trip : 0, "%7.0f");
+  line("cycles a trip", s.cycles_per_trip, planned ? planned->cycles_per_trip : 0, "%7.0f", "median; below: means of all steady trips");
   line("tensor cores", 100 * s.tensor_busy, planned ? 100 * planned->tensor_busy : 0, "%7.1f %%");
   const bool few = trace.marked == Marks::few;  // then the end of a product is not known to a fraction of a step
   if (!few) line("softmax under", 100 * s.overlap_own, planned ? 100 * planned->overlap_own : 0,
@@ -155,8 +190,7 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
   if (!few) line("", 100 * s.overlap_any, planned ? 100 * planned->overlap_any : 0,
        "%7.1f %% any wgmma running");
   if (!few)
-    line("waiting", 100 * s.waiting / s.cycles_per_trip,
-         planned ? 100 * planned->waiting / planned->cycles_per_trip : 0,
+    line("waiting", 100 * s.waiting / s.mean_cycles, planned ? 100 * planned->waiting / planned->mean_cycles : 0,
          "%7.1f %% of a warpgroup's time:");
   for (int pass = few ? 1 : 0; pass < 2; ++pass) {
     if (pass) out += "working on:\n";
@@ -172,13 +206,16 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
 }
 
 std::string trace_csv(const Trace& trace) {
-  std::string out = "source,cta,sm,role,event,position,start_clocks,stop_clocks,device\n";
+  std::string out = "source,cta,sm,role,event,position,start_clocks,stop_clocks,device,clock_mhz,kernel\n";
+  char clock[32];
+  std::snprintf(clock, sizeof clock, ",%.0f,", trace.clock_mhz);
+  const std::string of_all = trace.device + clock + trace.config.name() + "\n";
   const char* source = trace.modelled ? "model" : trace.marked == Marks::few ? "few_marks" : "marks";
   auto line = [&](const CtaTrace& c, const std::string& role, const TraceSpan& s) {
     char text[200];
-    std::snprintf(text, sizeof text, "%s,%d,%d,%s,%s,%u,%.0f,%.0f,%s\n", source, c.cta, c.sm, role.c_str(),
-                  to_string(s.event), s.position, s.start, s.stop, trace.device.c_str());
-    return std::string(text);
+    std::snprintf(text, sizeof text, "%s,%d,%d,%s,%s,%u,%.0f,%.0f,", source, c.cta, c.sm, role.c_str(),
+                  to_string(s.event), s.position, s.start, s.stop);
+    return text + of_all;
   };
   for (const CtaTrace& c : trace.ctas) {
     for (std::size_t r = 0; r < c.roles.size(); ++r)
@@ -202,7 +239,7 @@ std::string quoted(const std::string& s) {
 // The events of one CTA: a process; a track for each role and one for each unit that works beside it.
 struct ChromeWriter {
   const CtaTrace& c;
-  double mhz;
+  double mhz, first_us;  // what is drawn at 0
   std::string* out;
 
   std::string head(const char* phase, int tid) const {
@@ -217,12 +254,16 @@ struct ChromeWriter {
     *out += head("M", tid) + "\"thread_sort_index\",\"args\":{\"sort_index\":" +
             std::to_string(tid) + "}}";
   }
+  // Perfetto keeps whole nanoseconds, int64(us * 1000), and drops a slice that begins before its neighbour has ended. So
+  // both ends are rounded, not the duration; 0.2 ns more keep the product of a binary fraction above the number meant.
   void slice(int tid, const std::string& what, double from, double to, std::uint32_t position) {
-    if (to <= from) return;
-    char text[160];
+    auto ns = [&](double clocks) { return std::llround(1000 * (c.origin_us - first_us + clocks / mhz)); };
+    const long long start = ns(from), length = ns(to) - start;
+    if (length <= 0) return;
+    char text[200];
     std::snprintf(text, sizeof text,
-                  ",\"ts\":%.4f,\"dur\":%.4f,\"args\":{\"position\":%u,\"clocks\":%.0f}}",
-                  c.origin_us + from / mhz, (to - from) / mhz, position, to - from);
+                  ",\"ts\":%lld.%03lld2,\"dur\":%lld.%03lld,\"args\":{\"position\":%u,\"clocks\":%.0f}}",
+                  start / 1000, start % 1000, length / 1000, length % 1000, position, to - from);
     *out += head("X", tid) + quoted(what) + text;
   }
   // A product in flight is no slice of its warpgroup, which works on meanwhile.
@@ -272,15 +313,29 @@ struct ChromeWriter {
   }
 };
 
+// A CTA may have begun before the one whose clock is the origin, and a role before its CTA's first mark.
+double first_us(const Trace& trace, double mhz) {
+  double first = 0;
+  for (const CtaTrace& c : trace.ctas) {
+    auto look_at = [&](const std::vector<TraceSpan>& spans) {
+      for (const TraceSpan& s : spans) first = std::min(first, c.origin_us + s.start / mhz);
+    };
+    for (const std::vector<TraceSpan>& role : c.roles) look_at(role);
+    look_at(c.transposer);
+  }
+  return first;
+}
+
 }  // namespace
 
 std::string trace_chrome_json(const Trace& trace) {
   const double mhz = trace.clock_mhz > 0 ? trace.clock_mhz : 1;
   std::string events;
-  for (const CtaTrace& c : trace.ctas) ChromeWriter{c, mhz, &events}.all(trace.modelled);
+  const double first = first_us(trace, mhz);
+  for (const CtaTrace& c : trace.ctas) ChromeWriter{c, mhz, first, &events}.all(trace.modelled);
   char numbers[96];
-  std::snprintf(numbers, sizeof numbers, "\"sm_clock_mhz\":%.1f,\"marks_lost\":%zu", mhz,
-                trace.lost);
+  // Without the rate of the clock a clock is drawn as a microsecond, and 0 says so.
+  std::snprintf(numbers, sizeof numbers, "\"sm_clock_mhz\":%.1f,\"marks_lost\":%zu", trace.clock_mhz, trace.lost);
   return "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"kernel\":" + quoted(trace.config.name()) +
          ",\"source\":" + quoted(trace.modelled ? "timing model, not measured" : trace.device) +
          "," + numbers + "},\"traceEvents\":[\n" + events + "\n]}\n";

@@ -24,7 +24,7 @@ std::vector<std::string> fields_of(const std::string& line) {
 
 // "" or what is wrong with the line.
 std::string add_line(const std::vector<std::string>& f, Trace* t) {
-  if (f.size() < 8) return "wanted 8 or 9 fields";
+  if (f.size() < 8 || f.size() > 11) return "wanted 8 to 11 fields";
   if (f[0] != "model" && f[0] != "marks" && f[0] != "few_marks")
     return "source is \"" + f[0] + "\", wanted model, marks or few_marks";
   const TraceEvent event = event_named(f[4]);
@@ -35,6 +35,8 @@ std::string add_line(const std::vector<std::string>& f, Trace* t) {
     return f[3] + ": the kernel has " + std::to_string(t->config.plan.warpgroups) + " warpgroups";
   t->modelled = f[0] == "model", t->marked = f[0] == "few_marks" ? Marks::few : Marks::all;
   t->device = f.size() > 8 ? f[8] : "a GPU";
+  t->clock_mhz = f.size() > 9 ? std::strtod(f[9].c_str(), nullptr) : 0;
+  if (f.size() > 10 && f[10] != t->config.name()) return "holds " + f[10] + ", not " + t->config.name();
   const int cta = std::atoi(f[1].c_str());
   if (t->ctas.empty() || t->ctas.back().cta != cta) {
     t->ctas.emplace_back();
@@ -48,6 +50,15 @@ std::string add_line(const std::vector<std::string>& f, Trace* t) {
 }
 
 }  // namespace
+
+std::string kernel_of_trace_csv(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int n = 0; n < 2; ++n)
+    if (!std::getline(lines, line)) return "";
+  const std::vector<std::string> f = fields_of(line);
+  return f.size() == 11 ? f[10] : "";
+}
 
 std::string read_trace_csv(const std::string& text, const KernelConfig& config, Trace* out) {
   *out = {};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "gen/kernels/schedule_lines.h"
 #include "tools/flashptx/trace.h"
 #include "tools/flashptx/trace_lanes.h"
 
@@ -50,7 +51,7 @@ double table_height(const Schedule& s) { return 24 + kCell * static_cast<double>
 std::string figures(const TraceSummary& s, Marks marked) {
   if (s.trips == 0) return "too few trips for figures";
   const auto percent = [](double x) { return svg::short_number(std::round(100 * x)) + " %"; };
-  return svg::short_number(std::round(s.cycles_per_trip)) + " clocks a trip, tensor cores " + percent(s.tensor_busy) +
+  return svg::short_number(std::round(s.cycles_per_trip)) + " clocks a trip (median), tensor cores " + percent(s.tensor_busy) +
          " busy" +
          (marked == Marks::few ? "" : ", " + percent(s.overlap_own) + " of the softmax under own products");
 }
@@ -65,7 +66,7 @@ std::string source(const Trace& t) {
 
 std::string trace_svg(const Trace& trace, const Trace& model, int trips) {
   const CtaTrace& cta = trace.ctas.front();
-  const Schedule& schedule = *trace.config.plan.table();
+  const Schedule schedule = drawn_schedule(trace.config.plan);
   const TraceSummary summary = summarise(trace), planned = summarise(model);
   std::vector<TripBar> bars;
   if (!trace.modelled && planned.trips) bars.push_back({"modelled", &planned, &schedule});
@@ -100,7 +101,8 @@ std::string diff_svg(const Trace& a, const Trace& b, int trips) {
     c.text(24, y + 32, source(*trace) + ". " + figures(*summary, trace->marked) + ".", {.size = 12, .fill = "#4a5058"});
     y = draw_lanes(c, trace->ctas.front(), from, from + span, y + 44, trace->modelled) + 6;
   }
-  draw_trip_bars(c, {{"A", &sa, a.config.plan.table()}, {"B", &sb, b.config.plan.table()}}, y);
+  const Schedule xa = drawn_schedule(a.config.plan), xb = drawn_schedule(b.config.plan);
+  draw_trip_bars(c, {{"A", &sa, &xa}, {"B", &sb, &xb}}, y);
   return c.str();
 }
 

@@ -189,7 +189,7 @@ std::vector<Arithmetic> convert_rows() {
       {"cvt_e4m3x2_f32", "convert", "cvt.rn.satfinite.e4m3x2.f32, two of them joined to 32 bits",
        "cvt.rn.satfinite.e4m3x2.f32 %low, %x<i>, %x<(i + 1)%8>;  cvt.rn.satfinite.e4m3x2.f32 "
        "%high, %x<(i + 3)%8>, %x<i>;  mov.b32 %x<i>, {%low, %high};",
-       Start::f32, 1, 4, 64, 0,
+       Start::f32, 1, 4, 128, 0,
        [](std::uint32_t* x, int i, std::uint32_t, std::uint32_t) {
          auto v = [&](int k) { return static_cast<double>(as_float(x[(i + k) % 8])); };
          x[i] = e4m3(v(1)) | e4m3(v(0)) << 8 | e4m3(v(0)) << 16 | e4m3(v(3)) << 24;

@@ -64,7 +64,7 @@ std::string sweep_text(const BesideSweep& s) {
                   p.clocks / p.tensor_alone, 100 * p.overlap);
   if (s.knee > 0)
     out += format(
-        "  the work binds from 1/%.0f elements a multiply-add, that is below head_dim %.0f\n",
+        "  the work binds from 1/%.0f exponentials a multiply-add, that is below head_dim %.0f\n",
         1 / s.knee, 0.5 / s.knee);
   return out;
 }
@@ -281,7 +281,7 @@ std::string beside_svg(const Findings& f) {
                "rate that remains when both shares of "
                "work have to be done";
   c.x = {
-      "elements a multiply-add (attention needs 1 / (2 head_dim))", 1.0 / 2048, 1.0 / 32, true, {}};
+      "elements of S (one exponential each) for each multiply-add; attention has 1 / (2 head_dim)", 1.0 / 2048, 1.0 / 32, true, {}};
   for (int per : {2048, 1024, 512, 256, 128, 64, 32})
     c.x.ticks.push_back({1.0 / per, "1/" + std::to_string(per)});
   for (const BesideSweep& b : f.sweeps) {
