@@ -343,7 +343,7 @@ std::string emulator_limits() {
   return "no time, caches, clocks or occupancy: %clock64 and %globaltimer count instructions\n"
          "grids run one after the other; the clusters of one host thread too, so CTAs cannot wait "
          "for later CTAs; griddepcontrol finds the grid before it ended and orders nothing\n"
-         "global memory is not checked for races, and fences of global memory order nothing that "
+         "global memory is not checked for races, but for two bulk stores of a cluster to the same box; fences of global memory order nothing that "
          "is not ordered already\n"
          "of each four bytes of shared memory the last write and four reads are remembered: a fifth reader that nothing "
          "orders may replace one, and two warps that write different bytes of a word count as a race; between the "

@@ -15,6 +15,7 @@
 
 namespace flashptx::emulator {
 
+struct AsyncOp;
 struct Cta;
 class Machine;
 
@@ -32,7 +33,7 @@ enum class EventKind : std::uint8_t {
   shared_access,  // generic proxy, by warp: write, atomic
   async_load,     // TMA or bulk copy into cta's memory: barrier, value = phase it must complete,
                   // barrier_cta
-  async_store,    // TMA or bulk copy out of it: lane, value = bulk group of that thread
+  async_store,    // TMA or bulk copy out of it: lane, value = bulk group of that thread, copy
   cp_async,       // cp.async into it: value = cp.async group of the warp
   wgmma_read,     // by a warpgroup (warp = its first): value = group; flag: A, whose rows belong to
                   // one warp each
@@ -91,6 +92,7 @@ struct Event {
   std::uint16_t reg = 0;
   bool write = false, atomic = false, flag = false;
   Cta* barrier_cta = nullptr;
+  const AsyncOp* copy = nullptr;
   std::uint32_t barrier = 0;
   const std::uint32_t* addresses = nullptr;
   std::uint32_t count = 0, bytes = 0;

@@ -156,7 +156,7 @@ void Machine::issue(AsyncOp op) {
         chunks_of(op, is_tensor(op.kind) ? &map : nullptr, op.shared % cluster_stride);
     Event e{op.kind == Kind::cp_async ? EventKind::cp_async : EventKind::async_store};
     e.warp = &w, e.cta = w.cta, e.instr = &in, e.lane = op.lane, e.value = op.group;
-    e.value2 = op.bytes;
+    e.value2 = op.bytes, e.copy = &op;
     e.addresses = chunks.data(), e.count = static_cast<std::uint32_t>(chunks.size()),
     e.bytes = op.kind == Kind::cp_async ? op.bytes : 16;
     publish(e);

@@ -35,7 +35,7 @@ cp.async.bulk.wait_group 0;
 DONE:)");
   std::set<std::uint32_t> seen;
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
-    Launcher l(seed, seed ? 2 : 0);
+    Launcher l(seed, seed ? 2 : 0, false);
     std::uint64_t out = l.buffer(64);
     LaunchDims dims;
     dims.block[0] = 32;

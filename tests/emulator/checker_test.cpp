@@ -132,6 +132,15 @@ TEST_SUITE("emulator/checkers") {
     const Status flying = launch(replaced(reused, "wgmma.wait_group.sync.aligned 0;", ""), 128);
     CHECK_MESSAGE(mentions(flying, "its wgmma.wait_group, or a barrier after it, is missing"), flying.message);
   }
+  TEST_CASE("a store to where an earlier one may still write is reported; .read does not say that it has written") {
+    const std::string again = "fence.proxy.async.shared::cta;\nbar.sync 4, 128;\n@!%p0 bra END;\n"
+                              "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {%zero, %zero}], [%addr];\n"
+                              "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\nEND:\n";
+    const std::string twice = replaced(tile, "DONE:\n", "DONE:\n" + again);
+    const std::string clean = with_map(replaced(twice, "wait_group.read 0;\nDONE", "wait_group 0;\nDONE"), 128);
+    pair(clean, "wait_group 0;\nDONE", "wait_group.read 0;\nDONE", 128, "cp.async.bulk.wait_group 0 missing (.read is not enough)");
+    pair(clean, "wait_group 0;\nDONE", "wait_group 1;\nDONE", 128, "cp.async.bulk.wait_group 0 missing");
+  }
   TEST_CASE("a missing wgmma.fence is reported") {
     pair(clean_tile, "wgmma.fence.sync.aligned;", "", 128, "without a wgmma.fence");
     pair(clean_tile, "wgmma.fence.sync.aligned;",
@@ -261,6 +270,7 @@ END:
                         384, ", .param .align 64 .b8 p_map[128]"),
                  ".reqntid 384", ".reqntid 384\n.minnctapersm 1");
     pair(clean, "u32 240;", "u32 248;", 384, "setmaxnreg.inc 248 can never be met");
+    pair(clean, "u32 24;", "u32 88;", 384, ": setmaxnreg.dec 88");  // by its line
     pair(clean, "u32 24;", "u32 40;", 384, "can never be met");
     pair(clean, "dec.sync.aligned.u32 24;", "dec.sync.aligned.u32 176;", 384, "wrong way");
   }

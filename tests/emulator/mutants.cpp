@@ -193,7 +193,7 @@ class Mutator {
   }
 
   // With the next asynchronous statement of the same straight line; those in between must not be
-  // labels, branches or scopes. Two mbarrier.init or two arrives commute and are left alone.
+  // labels, branches or scopes. Two mbarrier.init, two arrives or two loads commute and are left alone.
   void swaps() {
     if (!asynchronous(now_) || has(now_, "mma_async")) return;
     for (std::size_t i = at_ + 1; i < lines_.size(); ++i) {
@@ -203,7 +203,7 @@ class Mutator {
       if (s.back() == ':' || op == "bra" || op == "ret" || op == "exit") return;
       if (has(s, "mma_async")) return multi_line_swap(i);
       if (!asynchronous(s)) continue;
-      if (op == opcode(now_)) return;
+      if (op == opcode(now_) || (op.rfind("ld.", 0) == 0 && opcode(now_).rfind("ld.", 0) == 0)) return;
       return add("swap two steps", Edits{{at_, s}, {i, now_}}, "with line " + std::to_string(i + 1) + ": " + s);
     }
   }

@@ -25,7 +25,8 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-enum class Found { refused, fault, hang, wrong, unreached, harmless, nothing };
+// same: reached, but every value was what it was.
+enum class Found { refused, fault, hang, wrong, unreached, same, harmless, nothing };
 
 struct Verdict {
   Found found = Found::nothing;
@@ -35,21 +36,34 @@ struct Verdict {
 };
 
 // Survivors with the reason: they change nothing which the PTX ISA defines, or nothing that happens
-// in these problems (then they say so). `statement` is a regular
-// expression for the statement as it was, `change` for what was done.
+// in these problems (then they say so). `statement` is a regular expression for the statement as it was, `change` for
+// what was done, `near` for a line of the same straight piece of text above it, `region` for where it stands.
+enum class Region {
+  anywhere,
+  without_keys,  // the copy of a tile's end for rows that see no key
+  redo,          // the producer's loads of a tile that is done again, but those of the loop over its blocks
+  halves,        // the consumers' loop over blocks, where V comes and is transposed in two halves
+};
 struct Harmless {
   const char* kind;
   const char* statement;
   const char* change;
   const char* why;
-  bool without_keys = false;  // only in the copy of a tile's end for rows that see no key
+  const char* near = "";
+  Region region = Region::anywhere;
 };
+const char* const next_k =
+    "K of the next block is waited for before; it was asked for when the transposing warps had freed both halves of this V";
+const char* const first_of_redo =
+    "a load of a tile that is done again: all warps have finished the tiles before, or the barrier taken instead is freed later";
+const char* const slot_again = "what this wait orders, the waits for Q, K and V of the tiles before have ordered already";
+const char* const handed_on =
+    "a block that the warpgroup only hands on: it reads nothing of it, and never hands on a whole ring ahead";
 const Harmless harmless[] = {
     {"drop wgmma.fence", "", "",
      "repeated after a branch for ptxas alone (C7519): nothing has touched the registers since the last one"},
     {"barrier id", R"(^bar\.sync 0;)", "", "all threads meet once; any free barrier does"},
     {"drop bar.sync", R"(^bar\.sync 1, 256;)", "", "takes the last turn, which nobody needs, before the exit"},
-    {"barrier offset", R"(q_bar.*q_free)", "", "a first turn on a fresh barrier, which passes at once"},
     {"swap two steps", R"(^wgmma\.fence)", R"(wgmma at line)",
      "the same fence, after the first of its products"},
     {"descriptor leading", "", "",
@@ -60,18 +74,22 @@ const Harmless harmless[] = {
      "as dropping that bar.warp.sync"},
     {"swap two steps", R"(^st\.shared)", R"(fence\.mbarrier_init)",
      "bar.sync 0 follows and orders the word"},
+    {"swap two steps", R"(^st\.shared.*raw_bar)", R"(expect_tx)",
+     "the second of two halves of a block: its kind is read with the first", R"(raw_position, %\w+, 2, 1;)"},
     {"swap two steps", R"(^wgmma\.commit)", R"(wgmma\.wait_group)",
      "the next tile's S is waited for again where it is read"},
     {"wait_group count", R"(^wgmma\.wait_group)", R"( 1;)",
      "as above: O's group is the older one"},
-    {"drop mbarrier wait", R"(WAIT_([KQV]|RAW)\w*;|WAIT_TILE_EMPTY)", "",
-     "a first turn on a fresh barrier, which passes at once; in K and V, a block that the warpgroup only hands on, never a whole ring ahead; or the first load of a tile that is done again, when all warps have finished the tiles before"},
-    {"stage mask", R"(slot_stage|sync_stage)", "",
-     "runs where the count is even in these problems: same value"},
-    {"phase shift", R"(slot_phase|sync_phase)", "",
-     "runs where the count is 0 or 1: same value"},
-    {"stage stride", R"(slot_at)", "",
-     "runs with stage 0: same value"},
+    {"drop mbarrier wait", R"(WAIT_([KQV]|RAW)_EMPTY)", "", first_of_redo, "", Region::redo},
+    {"barrier offset", R"(try_wait.*(k|q|v|raw)_bar)", "", first_of_redo, "", Region::redo},
+    {"drop mbarrier wait", R"(WAIT_TILE_EMPTY)", "", slot_again},
+    {"barrier offset", R"(try_wait.*slot_bar.*slot_free)", "", slot_again},
+    {"drop mbarrier wait", R"(WAIT_[KV]_FULL)", "", handed_on, R"(\[%kv_bar)"},
+    {"barrier offset", R"(try_wait.*%kv_bar)", "", handed_on},
+    {"barrier offset", R"(try_wait.*raw_bar.*raw_free)", R"(.*)",
+     "the first of two halves waits for the second one's barrier, which is freed behind its own", R"(raw_position, %\w+, 2, 0;)"},
+    {"drop mbarrier wait", R"(WAIT_V_FULL)", "", next_k, "", Region::halves},
+    {"barrier offset", R"(try_wait.*v_bar.*v_phase)", "", next_k, "", Region::halves},
     {"drop mbarrier.arrive", R"(slot_bar)", "",
      "after the last tile: nobody waits for that slot again"},
     {"arrive twice", R"(slot_bar)", "",
@@ -79,28 +97,81 @@ const Harmless harmless[] = {
     {"drop guard", R"(slot_bar)", "",
      "after the last tile: nobody waits for that slot again"},
     {"wait for reads only", "", "",
-     "a warpgroup that sees no key stores the same zeros when its tile is done again", true},
-    {"drop cp.async.bulk.wait_group", R"(wait_group 0;)", "", "likewise", true},
-    {"wait_group count", R"(^cp\.async\.bulk\.wait_group 0;)", "", "likewise", true},
+     "a warpgroup that sees no key stores the same zeros when its tile is done again", "", Region::without_keys},
+    {"drop cp.async.bulk.wait_group", R"(wait_group 0;)", "", "likewise", "", Region::without_keys},
+    {"wait_group count", R"(^cp\.async\.bulk\.wait_group 0;)", "", "likewise", "", Region::without_keys},
 };
 
-bool in_end_without_keys(const std::string& clean, const Mutant& m) {
-  std::istringstream lines(clean);
-  bool inside = false;
-  std::string line;
-  for (std::size_t number = 1; number < m.line && std::getline(lines, line); ++number) {
-    if (line.find("no key is visible: O = 0") != std::string::npos) inside = true;
-    if (line.find("== S = Q K^T") != std::string::npos) inside = false;
-  }
-  return inside;
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (char c : text)
+    if (c == '\n') lines.emplace_back();
+    else lines.back().push_back(c);
+  return lines;
 }
 
-const Harmless* explained(const std::string& clean, const Mutant& m) {
+// Whether the branch back to the label of line `label` comes behind `line`.
+bool inside_loop(const std::vector<std::string>& lines, std::size_t label, std::size_t line) {
+  const std::string name = lines[label].substr(lines[label].find('$'), lines[label].find(':') - lines[label].find('$'));
+  for (std::size_t i = line; i < lines.size(); ++i)
+    if (lines[i].find("bra " + name + ";") != std::string::npos) return true;
+  return false;
+}
+
+bool stands_in(Region region, const std::vector<std::string>& lines, std::size_t line) {
+  if (region == Region::anywhere) return true;
+  if (region == Region::halves) {
+    static const std::regex half(R"(raw_position, %k_count, 2, 1;)");
+    bool loop = false;
+    for (std::size_t i = line; i-- > 0 && !loop;)
+      loop = lines[i].find("$KV_LOOP") != std::string::npos && lines[i].find(':') != std::string::npos && inside_loop(lines, i, line);
+    return loop && std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return std::regex_search(l, half); });
+  }
+  const auto has = [&](std::size_t i, const char* what) { return lines[i].find(what) != std::string::npos; };
+  for (std::size_t i = line; i-- > 0;) {
+    if (region == Region::without_keys) {
+      if (has(i, "== S = Q K^T")) return false;
+      if (has(i, "no key is visible: O = 0")) return true;
+    } else {
+      if (has(i, "$PRODUCER_TILE:") || (has(i, "$PRODUCER_BLOCK") && has(i, ":") && inside_loop(lines, i, line))) return false;
+      if (has(i, "$REDO:")) return true;
+    }
+  }
+  return false;
+}
+
+// A line above, down from the declarations that begin the piece.
+bool stands_near(const char* near, const std::vector<std::string>& lines, std::size_t line) {
+  if (!*near) return true;
+  const std::regex wanted(near);
+  for (std::size_t i = line - 1, n = 0; n < 18 && i > 0; --i, ++n)
+    if (std::regex_search(lines[i - 1], wanted)) return true;
+  return false;
+}
+
+const Harmless* explained(const std::vector<std::string>& lines, const Mutant& m) {
   for (const Harmless& h : harmless)
-    if (m.kind == h.kind && (!h.without_keys || in_end_without_keys(clean, m)) && std::regex_search(m.before, std::regex(h.statement)) &&
-        std::regex_search(m.change, std::regex(h.change)))
+    if (m.kind == h.kind && std::regex_search(m.before, std::regex(h.statement)) &&
+        std::regex_search(m.change, std::regex(h.change)) && stands_in(h.region, lines, m.line) &&
+        stands_near(h.near, lines, m.line))
       return &h;
   return nullptr;
+}
+
+// The kernel with a trap where the mutant's statement would give another number than its own; empty if the mutant is of
+// another kind. What never traps changes nothing in the problems that were run, whatever the reason.
+std::string trap_if_other(const std::string& clean, const Mutant& m) {
+  static const std::regex form(R"(^\w[\w.]* (%\w+), )");
+  std::smatch before, after;
+  if ((m.kind != "stage mask" && m.kind != "phase shift" && m.kind != "stage stride") ||
+      !std::regex_search(m.before, before, form) || !std::regex_search(m.change, after, form))
+    return "";
+  std::string other = m.change;
+  other.replace(static_cast<std::size_t>(after.position(1)), after[1].str().size(), "%other_value");
+  Mutant trap = m;
+  trap.edits = {{m.line - 1, "{ .reg .b32 %other_value; .reg .pred %is_other; " + other + " " + m.before +
+                                " setp.ne.u32 %is_other, %other_value, " + before[1].str() + "; @%is_other trap; }"}};
+  return trap.text(clean);
 }
 
 // The sentence itself: the list of the warp's last events would name too much, and the file's name has words in it.
@@ -121,11 +192,19 @@ bool says_missing(const std::string& say, const std::string& what) {
   return what == "fence.mbarrier_init" && say.find("no fence.mbarrier_init has made visible") != std::string::npos;
 }
 
-void judge_place(const std::string& clean, const Mutant& m, Verdict* v) {
+// Of the statement that begins at `named`: a wgmma has many lines.
+bool within_three(const std::vector<std::string>& lines, std::size_t named, std::size_t line) {
+  if (named == 0) return false;  // "line 0": no place
+  std::size_t last = named;
+  while (last < lines.size() && last < named + 40 && lines[last - 1].find(';') == std::string::npos) ++last;
+  return line + 3 >= named && line <= last + 3;
+}
+
+void judge_place(const std::string& clean, const std::vector<std::string>& all, const Mutant& m, Verdict* v) {
   const std::string say = sentence(v->message);
   static const std::regex lines(R"(line (\d+))"), numbers(R"(\d+)"), named(R"((?:^|[^m\w])barrier (\d+))");
   for (std::sregex_iterator i(say.begin(), say.end(), lines), end; i != end; ++i)
-    v->at_line |= std::llabs(std::stoll((*i)[1].str()) - static_cast<long long>(m.line)) <= 3;
+    v->at_line |= within_three(all, std::stoul((*i)[1].str()), m.line);
   const BarrierNames names = barriers_of_line(clean, m.line);
   for (std::sregex_iterator i(say.begin(), say.end(), numbers), end; i != end; ++i)
     for (unsigned offset : names.mbarrier_offsets)
@@ -135,7 +214,8 @@ void judge_place(const std::string& clean, const Mutant& m, Verdict* v) {
     for (std::sregex_iterator i(say.begin(), say.end(), named), end; i != end; ++i)
       v->at_barrier |= names.named[0] == '%' ? (*i)[1].str() != "0" : (*i)[1].str() == names.named;
   const auto says = [&](const char* words) { return say.find(words) != std::string::npos; };
-  if (m.kind == "swap two steps")
+  if (m.kind == "setmaxnreg count") v->at_missing = says("setmaxnreg.inc") && says("can never be met");  // the victim
+  else if (m.kind == "swap two steps")
     for (const char* step : {"fence.proxy.async", "bar.warp.sync", "wgmma.fence", "wgmma.wait_group",
                              "cp.async.bulk.wait_group", "fence.mbarrier_init"})
       v->at_missing |= (m.before + m.change).find(step) != std::string::npos && says_missing(say, step);
@@ -160,11 +240,7 @@ std::string ring_base(const std::vector<std::string>& lines, unsigned offset) {
 }
 
 // The victim: the fault names a line that works on the mutated ring (Q, K, V, raw V, O or the tile slots).
-void judge_victim(const std::string& clean, const Mutant& m, Verdict* v) {
-  std::vector<std::string> lines(1);
-  for (char c : clean)
-    if (c == '\n') lines.emplace_back();
-    else lines.back().push_back(c);
+void judge_victim(const std::vector<std::string>& lines, const Mutant& m, Verdict* v) {
   static const std::regex rings(R"(%(?:(q|k|v|vt|kv|o|slot|raw)_(?!acc|count|row)\w+|(src|dst)\b))"), named(R"(line (\d+))"),
       barrier(R"(\[%smem_base\+(\d+)\])");
   const auto rings_of = [&](std::size_t from, std::size_t to) {
@@ -201,7 +277,7 @@ void judge_victim(const std::string& clean, const Mutant& m, Verdict* v) {
 // gets out of step.
 class Harness {
  public:
-  explicit Harness(const KernelConfig& config) : text_(emit(config).text), mutants_(make_mutants(text_)) {
+  explicit Harness(const KernelConfig& config) : text_(emit(config).text), lines_(lines_of(text_)), mutants_(make_mutants(text_)) {
     const int tile = config.tile_q(), block = config.plan.tile_kv;
     problems_.push_back({make_attention(config, 2 * tile + 8, std::max(tile, 4 * block) + 44,
                                         reference::Inputs::random, 3)});
@@ -220,16 +296,16 @@ class Harness {
   }
 
   void judge_place(const Mutant& m, Verdict* v) const {
-    ::judge_place(text_, m, v), judge_victim(text_, m, v);
+    ::judge_place(text_, lines_, m, v), judge_victim(lines_, m, v);
   }
-  const std::string& text() const { return text_; }
+  const std::vector<std::string>& lines() const { return lines_; }
   const std::vector<Mutant>& mutants() const { return mutants_; }
 
   Verdict judge(const Mutant& m) const {
     Verdict v;
     bool reached = false;
     const std::string text = m.text(text_);
-    const Harmless* known = explained(text_, m);
+    const Harmless* known = explained(lines_, m);
     for (const Problem& p : problems_) {
       if (!reaches(p, m)) continue;
       reached = true;
@@ -248,11 +324,21 @@ class Harness {
         return v;
       }
     }
-    v.found = !reached ? Found::unreached : known ? Found::harmless : Found::nothing;
+    v.found = !reached ? Found::unreached : gives_same_values(m) ? Found::same : known ? Found::harmless : Found::nothing;
     return v;
   }
 
  private:
+  bool gives_same_values(const Mutant& m) const {
+    const std::string text = trap_if_other(text_, m);
+    if (text.empty()) return false;
+    for (const Problem& p : problems_) {
+      const AttentionOutcome o = run(p, text, 0, 0);
+      if (o.status.code == StatusCode::bad_ptx) throw std::runtime_error(o.status.message);
+      if (!o.status.ok()) return false;
+    }
+    return true;
+  }
   struct Problem {
     AttentionCase data;
     std::vector<std::uint64_t> counts = {};  // by line
@@ -289,12 +375,13 @@ class Harness {
   }
 
   std::string text_;
+  std::vector<std::string> lines_;
   std::vector<Mutant> mutants_;
   std::vector<Problem> problems_;
 };
 
 struct Row {
-  int all = 0, of[7] = {}, placed = 0, line = 0, barrier = 0, missing = 0, ring = 0;
+  int all = 0, of[8] = {}, placed = 0, line = 0, barrier = 0, missing = 0, ring = 0;
   void add(const Verdict& v) {
     ++all, ++of[static_cast<int>(v.found)];
     if (v.found != Found::fault && v.found != Found::hang) return;
@@ -309,8 +396,8 @@ struct Row {
 };
 
 void print(const std::string& name, const Row& r) {
-  std::printf("%-28s %5d %7d %6d %5d %5d %9d %8d %7d   %d of %d (line %d, barrier %d, what is missing %d; only the ring %d)\n",
-              name.c_str(), r.all, r.of[0], r.of[1], r.of[2], r.of[3], r.of[4], r.of[5], r.of[6], r.placed,
+  std::printf("%-28s %5d %7d %6d %5d %5d %9d %5d %8d %7d   %d of %d (line %d, barrier %d, what is missing %d; only the ring %d)\n",
+              name.c_str(), r.all, r.of[0], r.of[1], r.of[2], r.of[3], r.of[4], r.of[5], r.of[6], r.of[7], r.placed,
               r.faults(), r.line, r.barrier, r.missing, r.ring);
 }
 
@@ -326,7 +413,7 @@ std::vector<const Mutant*> choose(const std::vector<Mutant>& mutants, std::size_
 
 // What each mutant did and what noticed it, a paragraph each: FLASHPTX_MUTANTS_LOG names the file.
 void log(const KernelConfig& config, const std::vector<const Mutant*>& chosen, const std::vector<Verdict>& verdicts) {
-  static const char* const found[] = {"refused", "fault", "hang", "wrong", "unreached", "harmless", "MISSED"};
+  static const char* const found[] = {"refused", "fault", "hang", "wrong", "unreached", "same", "harmless", "MISSED"};
   const char* path = std::getenv("FLASHPTX_MUTANTS_LOG");
   if (!path) return;
   std::ofstream out(path, std::ios::app);
@@ -373,7 +460,7 @@ void try_mutants(const KernelConfig& config, std::size_t step, std::size_t first
     if (table && v.found == Found::unreached)
       std::printf("unreached: line %zu %s: %s\n", m.line, m.kind.c_str(), m.before.c_str());
     if (table && v.found == Found::harmless)
-      std::printf("survives: line %zu %s: %s: %s\n", m.line, m.kind.c_str(), m.before.c_str(), explained(harness.text(), m)->why);
+      std::printf("survives: line %zu %s: %s: %s\n", m.line, m.kind.c_str(), m.before.c_str(), explained(harness.lines(), m)->why);
     CHECK_MESSAGE(v.found != Found::nothing, config.name() << " line " << m.line << ": " << m.kind << ": `"
                                                            << m.before << "` -> `" << m.change
                                                            << "` is not noticed");
@@ -385,8 +472,8 @@ void try_mutants(const KernelConfig& config, std::size_t step, std::size_t first
   // The aim of all mutants is 90 %; a sample of some thirty faults scatters around that.
   CHECK(sum.placed * 100 >= sum.faults() * (step == 1 ? 90 : 80));
   if (!table) return;
-  std::printf("%s\n%-28s %5s %7s %6s %5s %5s %9s %8s %7s   faults that name the place\n", config.name().c_str(),
-              "mutants", "all", "refused", "fault", "hang", "wrong", "unreached", "harmless", "missed");
+  std::printf("%s\n%-28s %5s %7s %6s %5s %5s %9s %5s %8s %7s   faults that name the place\n", config.name().c_str(),
+              "mutants", "all", "refused", "fault", "hang", "wrong", "unreached", "same", "harmless", "missed");
   for (const auto& [kind, row] : rows) print(kind, row);
   print("all", sum);
   std::printf("  caught %d of %d that change something; another mutant's sentence would be taken for the right one in %d of %d\n",

@@ -46,5 +46,6 @@ std::string line_of(const Instr& in);                    // "line 12 (st.shared.
 std::unique_ptr<Observer> make_register_checker(const History& h);
 std::unique_ptr<Observer> make_shared_memory_checker(const History& h, const Program& program);
 std::unique_ptr<Observer> make_progress_checker(const History& h);
+std::unique_ptr<Observer> make_global_store_checker(const History& h);
 
 }  // namespace flashptx::emulator

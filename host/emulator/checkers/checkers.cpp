@@ -149,6 +149,7 @@ std::vector<std::unique_ptr<Observer>> make_checkers(const Program& program) {
   out.push_back(make_register_checker(h));
   out.push_back(make_shared_memory_checker(h, program));
   out.push_back(make_progress_checker(h));
+  out.push_back(make_global_store_checker(h));
   return out;
 }
 

@@ -58,6 +58,9 @@ class ProgressChecker : public Checker {
       case EventKind::cta_exit:
         cta_exit(e);
         break;
+      case EventKind::setmaxnreg:
+        if (e.warp->index % 4 == 0) registers_.push_back({e.instr, e.value, e.flag});
+        break;
       case EventKind::deadlock:
         deadlock(e);
         break;
@@ -147,12 +150,22 @@ class ProgressChecker : public Checker {
       for (const auto& s : w->splits)
         if (w->live && s.wait == Wait::registers)
           waits = true, registers = e.machine->program.code[s.pc].value;
-    if (waits)
+    if (waits) {
       what += "  setmaxnreg.inc " + std::to_string(registers) +
               " can never be met: what the warpgroups ask for exceeds what the CTA got at launch\n";
+      for (const Change& c : registers_)
+        what += "  line " + std::to_string(c.instr->line) + ": setmaxnreg." + (c.grown ? "inc " : "dec ") + std::to_string(c.count) +
+                "\n";
+    }
     report(e, -1, what);
   }
 
+  struct Change {  // of a warpgroup's registers
+    const Instr* instr;
+    u64 count;
+    bool grown;
+  };
+  std::vector<Change> registers_;
   std::map<u64, Copy> loads_;
   std::map<u64, Sum> sums_;
   std::map<u64, u64> waited_;
