@@ -3,16 +3,13 @@
 #include "host/fp8_attention.h"
 
 #include "gen/tile/key_order.h"
+#include "host/refusal.h"
 
 namespace flashptx {
 namespace {
 
 constexpr std::int64_t default_block_rows = 128;
 constexpr std::size_t part_alignment = 256;  // of the workspace's parts, from its beginning
-
-Status invalid(std::string m) { return Status::error(StatusCode::invalid_argument, std::move(m)); }
-Status unsupported(std::string m) { return Status::error(StatusCode::unsupported, std::move(m)); }
-std::string text(std::int64_t v) { return std::to_string(v); }
 
 // The same refusal, of a tensor that the caller knows by another name than the preparation does.
 Status named(const char* tensor, Status s) {

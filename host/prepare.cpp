@@ -9,16 +9,13 @@
 #include "gen/hadamard_signs.h"
 #include "gen/kernels/prepare_kernels.h"
 #include "gen/tile/key_order.h"
+#include "host/refusal.h"
 
 namespace flashptx {
 namespace {
 
-Status invalid(std::string m) { return Status::error(StatusCode::invalid_argument, std::move(m)); }
-Status unsupported(std::string m) { return Status::error(StatusCode::unsupported, std::move(m)); }
-std::string text(std::int64_t v) { return std::to_string(v); }
 std::string number(DataType t) { return text(static_cast<int>(t)); }
 
-constexpr std::int64_t max_extent = INT32_MAX;
 constexpr std::int64_t max_batch = 65535;  // gridDim.y
 
 bool is_16_bit(DataType t) { return t == DataType::bf16 || t == DataType::f16; }

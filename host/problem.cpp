@@ -7,18 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "host/refusal.h"
+
 namespace flashptx {
 namespace {
 
-constexpr std::int64_t max_extent =
-    (std::int64_t{1} << 31) - 1;  // TMA coordinates are signed 32 bit
 constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;  // cuTensorMapEncodeTiled
 constexpr std::int64_t max_bytes = std::int64_t{1} << 62;
-
-std::string text(std::int64_t v) { return std::to_string(v); }
-
-Status invalid(const std::string& m) { return Status::error(StatusCode::invalid_argument, m); }
-Status unsupported(const std::string& m) { return Status::error(StatusCode::unsupported, m); }
 
 Status check_extents(const ForwardProblem& p) {
   const struct {

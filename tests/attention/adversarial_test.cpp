@@ -3,13 +3,13 @@
 // Blocks of keys run from the last to the first: what "rises" there has its largest keys in front. Logits are
 // given in nats; 88.7 of them are 2^128, where fp32 ends. Next: redo_test.cpp forces the redo of guarded.
 #include <cmath>
-#include <regex>
 #include <sstream>
 
 #include "host/emulator/emulator.h"
 #include "tests/attention/beds.h"
 #include "tests/attention/scores.h"
 #include "tests/support.h"
+#include "tools/flashptx/pattern.h"
 
 using namespace flashptx;
 using test::Bed;
@@ -135,20 +135,20 @@ void check_coverage(const std::string& kernel, const LineCounts& executed) {
   std::string error;
   REQUIRE_MESSAGE(KernelConfig::parse(kernel, &config, &error), error);
   std::istringstream text(emit(config).text);
-  static const std::regex softmax(R"(== (mask, row max|P = exp2|O \*= alpha|P to ).*)"), section(R"(// == )"),
+  static const Pattern softmax(R"(== (mask, row max|P = exp2|O \*= alpha|P to ).*)"), section(R"(// == )"),
       instruction(R"(^ *(@!?%(?!hidden)\w+ )?[a-z][\w.:]* .*;.*)"), branch(R"(\bbra\b)");
   // 8 bit, guarded: the first block's maximum is always taken, so its copy of rescale_block waits for nothing.
   bool inside = false, first_exp = config.problem.eight_bit() && config.plan.softmax == Softmax::guarded;
   std::size_t number = 0, seen = 0;
   for (std::string line; std::getline(text, line);) {
     ++number;
-    if (std::regex_search(line, section)) {
-      inside = std::regex_search(line, softmax);
+    if (section.search(line)) {
+      inside = softmax.search(line);
       if (first_exp && line.find("P = exp2") != std::string::npos) inside = first_exp = false;
     }
     // A branch behind a comparison is counted there. A column is hidden in no loop where it is so in every row's last
     // block: those moves are left out.
-    if (!inside || !std::regex_match(line, instruction) || std::regex_search(line, branch)) continue;
+    if (!inside || !instruction.matches(line) || branch.search(line)) continue;
     ++seen;
     CHECK_MESSAGE((number < executed.size() && executed[number] != 0), kernel, ":", number, " never ran: ", line);
   }

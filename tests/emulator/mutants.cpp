@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <sstream>
+
+#include "tools/flashptx/pattern.h"
 
 namespace flashptx::emulator::test {
 namespace {
@@ -36,23 +37,23 @@ std::string statement(const std::string& line) {
 bool has(const std::string& s, const char* what) { return s.find(what) != std::string::npos; }
 
 // Compiled once: thousands of lines ask for the same few, and compiling takes longer than searching.
-const std::regex& compiled(const char* form) {
-  static std::map<std::string, std::regex> known;
+const Pattern& compiled(const char* form) {
+  static std::map<std::string, Pattern> known;
   const auto it = known.find(form);
   return it != known.end() ? it->second : known.emplace(form, form).first->second;
 }
 
 // The opcode's first words, of a guarded statement too; "" for directives, labels, operands.
 std::string opcode(const std::string& s) {
-  static const std::regex form(R"(^(?:@!?%\w+ )?([a-z][\w.:]*)\b.*;$)");
-  std::smatch m;
-  return std::regex_match(s, m, form) ? m[1].str() : "";
+  static const Pattern form(R"(^(?:@!?%\w+ )?([a-z][\w.:]*)\b.*;$)");
+  Match m;
+  return form.matches(s, &m) ? m[1] : "";
 }
 
 bool asynchronous(const std::string& s) {
-  static const std::regex form(
+  static const Pattern form(
       R"(^(wgmma|mbarrier|bar|barrier|fence|cp|setmaxnreg|stmatrix|ld\.shared|st\.shared)\b.*)");
-  return std::regex_match(opcode(s), form) && !has(s, "mbarrier.init") && !has(s, "try_wait");
+  return form.matches(opcode(s)) && !has(s, "mbarrier.init") && !has(s, "try_wait");
 }
 
 class Mutator {
@@ -82,22 +83,22 @@ class Mutator {
   }
   // Replaces what the first group of `form` matches.
   bool replace(const std::string& kind, const char* form, const std::vector<std::string>& with) {
-    std::smatch m;
-    if (!std::regex_search(now_, m, compiled(form))) return false;
+    Match m;
+    if (!compiled(form).search(now_, &m)) return false;
     for (const auto& w : with) {
       std::string s = now_;
-      s.replace(static_cast<std::size_t>(m.position(1)), m[1].str().size(), w);
+      s.replace(m.positions[1], m[1].size(), w);
       if (s != now_) add(kind, s, s);
     }
     return true;
   }
   // The number in the first group of `form`, plus each of `deltas` (results below 0 are left out).
   bool shift(const std::string& kind, const char* form, std::initializer_list<long> deltas) {
-    std::smatch m;
-    if (!std::regex_search(now_, m, compiled(form))) return false;
+    Match m;
+    if (!compiled(form).search(now_, &m)) return false;
     std::vector<std::string> with;
     for (long d : deltas)
-      if (const long v = std::stol(m[1].str(), nullptr, 0) + d; v >= 0) with.push_back(std::to_string(v));
+      if (const long v = std::stol(m[1], nullptr, 0) + d; v >= 0) with.push_back(std::to_string(v));
     return replace(kind, form, with);
   }
 
@@ -120,12 +121,12 @@ class Mutator {
   }
 
   void parity() {
-    static const std::regex form(R"(try_wait\.parity\S* (%\w+), \[[^\]]*\], (%\w+);)");
-    std::smatch m;
-    if (!std::regex_search(now_, m, form) || at_ < 2) return;
+    static const Pattern form(R"(try_wait\.parity\S* (%\w+), \[[^\]]*\], (%\w+);)");
+    Match m;
+    if (!form.search(now_, &m) || at_ < 2) return;
     std::string s = now_;
-    s.replace(static_cast<std::size_t>(m.position(2)), m[2].str().size(), "%flipped_parity");
-    const std::string flip = lines_[at_ - 2] + " .reg .b32 %flipped_parity; xor.b32 %flipped_parity, " + m[2].str() + ", 1;";
+    s.replace(m.positions[2], m[2].size(), "%flipped_parity");
+    const std::string flip = lines_[at_ - 2] + " .reg .b32 %flipped_parity; xor.b32 %flipped_parity, " + m[2] + ", 1;";
     if (has(flip, ".reg .pred")) add("flip parity", Edits{{at_ - 2, flip}, {at_, s}}, "the other parity");
   }
 
@@ -145,13 +146,13 @@ class Mutator {
   }
 
   void descriptors() {
-    static const std::regex high(R"(^mov\.b32 %\w+_high, 0x([0-9A-F]+);$)");
-    std::smatch m;
-    if (std::regex_match(now_, m, high)) {
-      const unsigned v = static_cast<unsigned>(std::stoul(m[1].str(), nullptr, 16));
+    static const Pattern high(R"(^mov\.b32 %\w+_high, 0x([0-9A-F]+);$)");
+    Match m;
+    if (high.matches(now_, &m)) {
+      const unsigned v = static_cast<unsigned>(std::stoul(m[1], nullptr, 16));
       auto with = [&](const char* kind, unsigned x) {
         std::string s = now_;
-        s.replace(static_cast<std::size_t>(m.position(1)) - 2, m[1].str().size() + 2, std::to_string(x));
+        s.replace(m.positions[1] - 2, m[1].size() + 2, std::to_string(x));
         add(kind, s, s);
       };
       with("descriptor stride", v ^ 0x60);              // SBO 64 becomes 32
@@ -179,15 +180,15 @@ class Mutator {
 
   // Whether the destination is read before its scope declares it anew; ptxas drops the rest.
   bool used_below() const {
-    static const std::regex form(R"(^\w[\w.]* (%\w+), )");
-    std::smatch m;
-    if (!std::regex_search(now_, m, form)) return false;
-    const std::string reg = m[1].str();
-    const std::regex read("[ \\[]" + reg + "[\\],;+]"), own("^\\w[\\w.]* " + reg + ", " + reg + ", \\w+;$");
+    static const Pattern form(R"(^\w[\w.]* (%\w+), )");
+    Match m;
+    if (!form.search(now_, &m)) return false;
+    const std::string reg = m[1];
+    const Pattern read("[ \\[]" + reg + "[\\],;+]"), own("^\\w[\\w.]* " + reg + ", " + reg + ", \\w+;$");
     for (std::size_t i = at_ + 1; i < lines_.size(); ++i) {
       const std::string s = statement(lines_[i]);
       if (s.rfind(".reg", 0) == 0 && has(s, (reg + ";").c_str())) return false;
-      if (std::regex_search(s, read) && !std::regex_match(s, own)) return true;
+      if (read.search(s) && !own.matches(s)) return true;
     }
     return false;
   }
@@ -223,7 +224,7 @@ class Mutator {
 
   // After a wgmma.mma_async's last line: its first accumulator, and its first A register.
   void early_writes() {
-    static const std::regex d(R"(\{(%\w+), )"), a(R"(\}, \{(%\w+), )");
+    static const Pattern d(R"(\{(%\w+), )"), a(R"(\}, \{(%\w+), )");
     if (!has(now_, "mma_async")) return;
     std::string all;
     std::size_t end = at_;
@@ -231,21 +232,21 @@ class Mutator {
       all += lines_[end];
       if (lines_[end].find(';') != std::string::npos) break;
     }
-    std::smatch m;
+    Match m;
     const std::size_t begin = at_;
     auto write = [&](const char* kind, const std::string& what) {
       at_ = end;
       add(kind, Edits{{end, lines_[end] + " " + what}}, what);
       at_ = begin;
     };
-    if (std::regex_search(all, m, d)) write("early accumulator write", "mov.b32 " + m[1].str() + ", 0;");
-    if (std::regex_search(all, m, a)) write("early A write", "mov.b32 " + m[1].str() + ", 0;");
+    if (d.search(all, &m)) write("early accumulator write", "mov.b32 " + m[1] + ", 0;");
+    if (a.search(all, &m)) write("early A write", "mov.b32 " + m[1] + ", 0;");
   }
 
   void guards() {
-    static const std::regex form(R"(^@!?%\w+ (mbarrier\.(?:arrive|init).*)$)");
-    std::smatch m;
-    if (std::regex_match(now_, m, form)) add("drop guard", m[1].str(), m[1].str());
+    static const Pattern form(R"(^@!?%\w+ (mbarrier\.(?:arrive|init).*)$)");
+    Match m;
+    if (form.matches(now_, &m)) add("drop guard", m[1], m[1]);
   }
 
   Lines lines_;
@@ -267,25 +268,25 @@ std::vector<Mutant> make_mutants(const std::string& text) { return Mutator(text)
 BarrierNames barriers_of_line(const std::string& text, std::size_t line) {
   const Lines lines = split(text);
   BarrierNames out;
-  std::smatch m;
-  static const std::regex named(R"(bar\.(?:sync|arrive) (%?\w+))"),
+  Match m;
+  static const Pattern named(R"(bar\.(?:sync|arrive) (%?\w+))"),
       memory(R"(\[(%\w*_bar|%smem_base)(?:\+(\d+))?\])"), base(R"((?:add|mad|mul)\S* (%\w+), .*\b(\d{4,});)");
   const std::string s = statement(lines[line - 1]);
-  if (std::regex_search(s, m, named)) {
-    out.named = m[1].str();
+  if (named.search(s, &m)) {
+    out.named = m[1];
     return out;
   }
   // The last barrier operand of the statement is the one that a copy signals.
   std::string reg;
   unsigned offset = 0;
-  for (std::sregex_iterator i(s.begin(), s.end(), memory), end; i != end; ++i)
-    reg = (*i)[1].str(), offset = (*i)[2].matched ? static_cast<unsigned>(std::stoul((*i)[2].str())) : 0;
+  for (const Match& i : memory.all(s))
+    reg = i[1], offset = !i[2].empty() ? static_cast<unsigned>(std::stoul(i[2])) : 0;
   if (reg.empty() && line >= 2 && has(lines[line - 2], "try_wait")) return barriers_of_line(text, line - 1);
   if (reg.empty()) return out;
   for (std::size_t i = line - 1; reg != "%smem_base" && i-- > 0;) {
     const std::string before = statement(lines[i]);
-    if (std::regex_search(before, m, base) && m[1].str() == reg) {
-      offset += static_cast<unsigned>(std::stoul(m[2].str()));
+    if (base.search(before, &m) && m[1] == reg) {
+      offset += static_cast<unsigned>(std::stoul(m[2]));
       break;
     }
     if (has(before, (".reg .b32 " + reg + ";").c_str())) break;

@@ -12,13 +12,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <sstream>
 #include <thread>
 
 #include "tests/attention/scores.h"
 #include "tests/emulator/attention.h"
 #include "tests/emulator/mutants.h"
+#include "tools/flashptx/pattern.h"
 
 using namespace flashptx;
 using namespace flashptx::emulator::test;
@@ -121,11 +121,11 @@ bool inside_loop(const std::vector<std::string>& lines, std::size_t label, std::
 bool stands_in(Region region, const std::vector<std::string>& lines, std::size_t line) {
   if (region == Region::anywhere) return true;
   if (region == Region::halves) {
-    static const std::regex half(R"(raw_position, %k_count, 2, 1;)");
+    static const Pattern half(R"(raw_position, %k_count, 2, 1;)");
     bool loop = false;
     for (std::size_t i = line; i-- > 0 && !loop;)
       loop = lines[i].find("$KV_LOOP") != std::string::npos && lines[i].find(':') != std::string::npos && inside_loop(lines, i, line);
-    return loop && std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return std::regex_search(l, half); });
+    return loop && std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return half.search(l); });
   }
   const auto has = [&](std::size_t i, const char* what) { return lines[i].find(what) != std::string::npos; };
   for (std::size_t i = line; i-- > 0;) {
@@ -143,16 +143,16 @@ bool stands_in(Region region, const std::vector<std::string>& lines, std::size_t
 // A line above, down from the declarations that begin the piece.
 bool stands_near(const char* near, const std::vector<std::string>& lines, std::size_t line) {
   if (!*near) return true;
-  const std::regex wanted(near);
+  const Pattern wanted(near);
   for (std::size_t i = line - 1, n = 0; n < 18 && i > 0; --i, ++n)
-    if (std::regex_search(lines[i - 1], wanted)) return true;
+    if (wanted.search(lines[i - 1])) return true;
   return false;
 }
 
 const Harmless* explained(const std::vector<std::string>& lines, const Mutant& m) {
   for (const Harmless& h : harmless)
-    if (m.kind == h.kind && std::regex_search(m.before, std::regex(h.statement)) &&
-        std::regex_search(m.change, std::regex(h.change)) && stands_in(h.region, lines, m.line) &&
+    if (m.kind == h.kind && Pattern(h.statement).search(m.before) &&
+        Pattern(h.change).search(m.change) && stands_in(h.region, lines, m.line) &&
         stands_near(h.near, lines, m.line))
       return &h;
   return nullptr;
@@ -161,8 +161,8 @@ const Harmless* explained(const std::vector<std::string>& lines, const Mutant& m
 // The kernel with a trap where the mutant's statement would give another number than its own; empty if the mutant is of
 // another kind. What never traps changes nothing in the problems that were run, whatever the reason.
 std::string trap_if_other(const std::string& clean, const Mutant& m) {
-  static const std::regex form(R"(^\w[\w.]* (%\w+), )");
-  std::smatch before, after;
+  static const Pattern form(R"(^\w[\w.]* (%\w+), )");
+  Match before, after;
   if ((m.kind != "stage mask" && m.kind != "phase shift" && m.kind != "stage stride") ||
       !std::regex_search(m.before, before, form) || !std::regex_search(m.change, after, form))
     return "";
@@ -176,8 +176,8 @@ std::string trap_if_other(const std::string& clean, const Mutant& m) {
 
 // The sentence itself: the list of the warp's last events would name too much, and the file's name has words in it.
 std::string sentence(const std::string& message) {
-  static const std::regex file(R"(\S+\.ptx:)");
-  return std::regex_replace(message.substr(0, message.find("last events of this warp")), file, "line ");
+  static const Pattern file(R"(\S+\.ptx:)");
+  return file.replaced(message.substr(0, message.find("last events of this warp")), "line ");
 }
 
 // What a fault that is due to `what` being dropped says of it.
@@ -187,8 +187,8 @@ bool says_missing(const std::string& say, const std::string& what) {
     for (const char* words : {" missing", " is missing", " 0 missing", ", or a barrier after it, is missing",
                               " by the writer is missing", ".read is missing", ".read 0 missing", " and wait_group"})
       if (say.find(name + words) != std::string::npos) return true;
-  static const std::regex wait_group(R"(wait_group(\.read)? \d+ missing)");
-  if (last == "wait_group") return std::regex_search(say, wait_group);
+  static const Pattern wait_group(R"(wait_group(\.read)? \d+ missing)");
+  if (last == "wait_group") return wait_group.search(say);
   return what == "fence.mbarrier_init" && say.find("no fence.mbarrier_init has made visible") != std::string::npos;
 }
 
@@ -202,17 +202,17 @@ bool within_three(const std::vector<std::string>& lines, std::size_t named, std:
 
 void judge_place(const std::string& clean, const std::vector<std::string>& all, const Mutant& m, Verdict* v) {
   const std::string say = sentence(v->message);
-  static const std::regex lines(R"(line (\d+))"), numbers(R"(\d+)"), named(R"((?:^|[^m\w])barrier (\d+))");
-  for (std::sregex_iterator i(say.begin(), say.end(), lines), end; i != end; ++i)
-    v->at_line |= within_three(all, std::stoul((*i)[1].str()), m.line);
+  static const Pattern lines(R"(line (\d+))"), numbers(R"(\d+)"), named(R"((?:^|[^m\w])barrier (\d+))");
+  for (const Match& i : lines.all(say))
+    v->at_line |= within_three(all, std::stoul(i[1]), m.line);
   const BarrierNames names = barriers_of_line(clean, m.line);
-  for (std::sregex_iterator i(say.begin(), say.end(), numbers), end; i != end; ++i)
+  for (const Match& i : numbers.all(say))
     for (unsigned offset : names.mbarrier_offsets)
-      v->at_barrier |= i->str() == std::to_string(offset) || i->str() == std::to_string(offset + 1024);
+      v->at_barrier |= i[0] == std::to_string(offset) || i[0] == std::to_string(offset + 1024);
   // A register as barrier number: any named barrier but that of the whole CTA is the one.
   if (!names.named.empty())
-    for (std::sregex_iterator i(say.begin(), say.end(), named), end; i != end; ++i)
-      v->at_barrier |= names.named[0] == '%' ? (*i)[1].str() != "0" : (*i)[1].str() == names.named;
+    for (const Match& i : named.all(say))
+      v->at_barrier |= names.named[0] == '%' ? i[1] != "0" : i[1] == names.named;
   const auto says = [&](const char* words) { return say.find(words) != std::string::npos; };
   if (m.kind == "setmaxnreg count") v->at_missing = says("setmaxnreg.inc") && says("can never be met");  // the victim
   else if (m.kind == "swap two steps")
@@ -241,29 +241,29 @@ std::string ring_base(const std::vector<std::string>& lines, unsigned offset) {
 
 // The victim: the fault names a line that works on the mutated ring (Q, K, V, raw V, O or the tile slots).
 void judge_victim(const std::vector<std::string>& lines, const Mutant& m, Verdict* v) {
-  static const std::regex rings(R"(%(?:(q|k|v|vt|kv|o|slot|raw)_(?!acc|count|row)\w+|(src|dst)\b))"), named(R"(line (\d+))"),
+  static const Pattern rings(R"(%(?:(q|k|v|vt|kv|o|slot|raw)_(?!acc|count|row)\w+|(src|dst)\b))"), named(R"(line (\d+))"),
       barrier(R"(\[%smem_base\+(\d+)\])");
   const auto rings_of = [&](std::size_t from, std::size_t to) {
     std::string found;
     for (std::size_t i = from; i <= to && i < lines.size(); ++i)
-      for (std::sregex_iterator r(lines[i].begin(), lines[i].end(), rings), end; r != end; ++r)
-        found += (*r)[2].matched ? ((*r)[2].str() == "src" ? "r" : "v")  // of the transposing warps
-                 : (*r)[1].str() == "vt" ? "v" : (*r)[1].str() == "kv" ? "kv" : (*r)[1].str().substr(0, 1);
+      for (const Match& r : rings.all(lines[i]))
+        found += !r[2].empty() ? (r[2] == "src" ? "r" : "v")  // of the transposing warps
+                 : r[1] == "vt" ? "v" : r[1] == "kv" ? "kv" : r[1].substr(0, 1);
     return found;
   };
   const bool is_wait = m.kind == "drop mbarrier wait";  // the branch: the barrier stands in the line before
   std::string mutated = rings_of(m.line - (is_wait ? 2 : 1), m.line - 1);
-  std::smatch b;
-  if (mutated.empty() && std::regex_search(lines[m.line - 1], b, barrier)) {  // an mbarrier.init
-    const std::string base = ring_base(lines, static_cast<unsigned>(std::stoul(b[1].str())));
+  Match b;
+  if (mutated.empty() && barrier.search(lines[m.line - 1], &b)) {  // an mbarrier.init
+    const std::string base = ring_base(lines, static_cast<unsigned>(std::stoul(b[1])));
     for (std::size_t i = 0; i < lines.size() && !base.empty(); ++i)
       if (lines[i].find("_bar+" + base + "]") != std::string::npos ||
           (lines[i].find("_bar, ") != std::string::npos && lines[i].find(", " + base + ";") != std::string::npos))
         mutated += rings_of(i, i);
   }
   const std::string say = sentence(v->message);
-  for (std::sregex_iterator i(say.begin(), say.end(), named), end; i != end; ++i) {
-    const std::size_t l = static_cast<std::size_t>(std::stoul((*i)[1].str()));
+  for (const Match& i : named.all(say)) {
+    const std::size_t l = static_cast<std::size_t>(std::stoul(i[1]));
     if (l == 0 || l > lines.size()) continue;
     // A wgmma's descriptors stand at its end.
     std::size_t last = l - 1;

@@ -4,11 +4,11 @@
 // states, that no lower version takes it, and that a row marked sm_90a is refused on plain sm_90.
 // Next: tests/gen/isa_samples.h.
 #include <map>
-#include <regex>
 #include <set>
 
 #include "tests/gen/isa_samples.h"
 #include "tests/support.h"
+#include "tools/flashptx/pattern.h"
 
 namespace flashptx::test {
 namespace {
@@ -39,12 +39,12 @@ std::map<std::size_t, std::string> complaints(const std::vector<Sample>& some, i
   ProcessResult r = shell(ptxas() + " -O0 -arch=" + arch + " " + folder.path("forms.ptx") + " -o " +
                           folder.path("forms.cubin"));
   std::map<std::size_t, std::string> found;
-  std::regex pattern(warnings ? "line (\\d+); (?:error|warning) *: (.*)"
+  const Pattern pattern(warnings ? "line (\\d+); (?:error|warning) *: (.*)"
                               : "line (\\d+); error *: (.*)");
-  for (std::sregex_iterator it(r.output.begin(), r.output.end(), pattern), end; it != end; ++it) {
-    long index = module.sample_of_line.at(std::stoul((*it)[1]));
+  for (const Match& it : pattern.all(r.output)) {
+    long index = module.sample_of_line.at(std::stoul(it[1]));
     REQUIRE_MESSAGE(index >= 0, r.output);
-    found.emplace(static_cast<std::size_t>(index), (*it)[2]);
+    found.emplace(static_cast<std::size_t>(index), it[2]);
   }
   if (r.exit_code != 0 && found.empty()) FAIL_CHECK(r.output.substr(0, 2000));
   return found;

@@ -15,7 +15,7 @@ using namespace flashptx;
 
 namespace {
 
-flashptx_prepare_problem usual() {
+flashptx_prepare_problem usual_preparation() {
   flashptx_prepare_problem p{};
   p.size = sizeof p;
   p.input_dtype = FLASHPTX_BF16, p.output_dtype = FLASHPTX_E4M3;
@@ -50,7 +50,7 @@ struct Calls {
 
 using Change = std::function<void(flashptx_prepare_problem&)>;
 flashptx_prepare_problem but(const Change& change) {
-  flashptx_prepare_problem p = usual();
+  flashptx_prepare_problem p = usual_preparation();
   change(p);
   return p;
 }
@@ -113,13 +113,13 @@ TEST_SUITE("host/prepare_refusals") {
     CHECK(rope([](auto& p) { p.position = -1; }) == "position is -1: must be >= 0");
     CHECK(rope([](auto& p) { p.table_rows = 309; }) == "table_rows is 309: must be at least position + seqlen = 10 + 300");
     CHECK(rope([](auto& p) { p.table_rows = -1; }).find("table_rows is -1") == 0);
-    CHECK(c.hadamard(usual()) == "hadamard is 0: must be 1 (forward) or 2 (inverse)");
+    CHECK(c.hadamard(usual_preparation()) == "hadamard is 0: must be 1 (forward) or 2 (inverse)");
     CHECK(c.hadamard(but([](auto& p) { p.hadamard = 1; })) == "output_dtype is not input_dtype: call flashptx_quantize");
   }
 
   TEST_CASE("pointers: null, misaligned, the same") {
     Calls c;
-    const flashptx_prepare_problem p = usual();
+    const flashptx_prepare_problem p = usual_preparation();
     float* scales = reinterpret_cast<float*>(c.at + 64);
     const auto quantize = [&](const void* x, void* y, float* s, float* amax, const flashptx_prepare_problem& q) {
       return c.said(flashptx_quantize(c.context.get(), &q, x, y, s, amax, nullptr));
@@ -168,7 +168,7 @@ TEST_SUITE("host/prepare_refusals") {
   }
 
   TEST_CASE("scale_count counts what is written") {
-    flashptx_prepare_problem p = usual();
+    flashptx_prepare_problem p = usual_preparation();
     CHECK(flashptx_scale_count(&p) == 2 * 4 * 5);
     p.scale_kind = FLASHPTX_SCALE_HEAD, p.block_rows = 0;
     CHECK(flashptx_scale_count(&p) == 8);

@@ -15,15 +15,15 @@ using namespace flashptx::reference;
 
 namespace {
 
-struct Outcome {
+struct PrepareOutcome {
   Status status;
   Prepared got;
   std::string stats;  // of the last launch
 };
 
-Outcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) {
+PrepareOutcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) {
   const PrepareProblem& p = data.problem;
-  Outcome out;
+  PrepareOutcome out;
   std::unique_ptr<Device> device;
   EmulatorOptions options;
   options.seed = seed;
@@ -61,7 +61,7 @@ Outcome run(const PrepareData& data, std::uint64_t seed, bool in_place = false) 
 
 std::string failure_of(const PrepareProblem& p, const std::string& inputs, std::uint64_t seed = 0) {
   const PrepareData data = make_prepare_data(p, inputs, 3 + seed);
-  const Outcome o = run(data, seed);
+  const PrepareOutcome o = run(data, seed);
   return o.status.ok() ? judge(data, o.got).failure : o.status.message;
 }
 
@@ -90,13 +90,13 @@ PrepareProblem stored(PrepareProblem p) {
 // `whole` in one pass is `first`, stored in 16 bits, and then `rest`.
 void check_two_passes(const PrepareProblem& whole, const PrepareProblem& first, const PrepareProblem& rest) {
   PrepareData data = make_prepare_data(whole, "outliers", 9);
-  const Outcome fused = run(data, 1);
+  const PrepareOutcome fused = run(data, 1);
   REQUIRE_MESSAGE(fused.status.ok(), fused.status.message);
   data.problem = first;
-  const Outcome between = run(data, 2);
+  const PrepareOutcome between = run(data, 2);
   REQUIRE_MESSAGE(between.status.ok(), between.status.message);
   data.problem = rest, data.x = between.got.y;
-  const Outcome second = run(data, 3);
+  const PrepareOutcome second = run(data, 3);
   REQUIRE_MESSAGE(second.status.ok(), second.status.message);
   CHECK(fused.got.y == second.got.y);
   CHECK(fused.got.scales == second.got.scales);
@@ -195,11 +195,11 @@ TEST_SUITE("host/prepare") {
                                        with(problem(1, 140, 5, 128), Hadamard::forward), stored(with(problem(1, 70, 5, 64), Hadamard::none, Rope::half))}) {
       PrepareData data = make_prepare_data(base, "outliers", 9);
       data.problem.heads_per_cta = 1;
-      const Outcome wanted = run(data, 0);
+      const PrepareOutcome wanted = run(data, 0);
       REQUIRE_MESSAGE(wanted.status.ok(), wanted.status.message);
       for (const auto& [heads, ahead] : {std::pair{2, 0}, std::pair{5, 1}, std::pair{3, 2}, std::pair{0, -1}, std::pair{9, 7}}) {
         data.problem.heads_per_cta = heads, data.problem.prefetch_heads = ahead;
-        const Outcome got = run(data, 1);
+        const PrepareOutcome got = run(data, 1);
         REQUIRE_MESSAGE(got.status.ok(), got.status.message);
         CHECK(got.got.y == wanted.got.y);
         CHECK(got.got.scales == wanted.got.scales);
@@ -231,7 +231,7 @@ TEST_SUITE("host/prepare") {
     const std::vector<std::uint8_t> before = data.x;
     data.x = run(data, 0).got.y;
     data.problem.hadamard = Hadamard::inverse;
-    const Outcome back = run(data, 0);
+    const PrepareOutcome back = run(data, 0);
     REQUIRE_MESSAGE(back.status.ok(), back.status.message);
     for (std::int64_t i = 0; i < 64 * 128; ++i)
       CHECK(std::abs(load(DataType::bf16, back.got.y.data(), i) - load(DataType::bf16, before.data(), i)) < 0.15);
@@ -263,7 +263,7 @@ TEST_SUITE("host/prepare") {
       PrepareProblem transposed = blocks(problem(1, 256, 1, d), 128);
       transposed.transpose = true;
       for (const PrepareProblem& p : {transposed, blocks(with(problem(1, 128, 2, d), Hadamard::forward, Rope::half), 128)}) {
-        const Outcome o = run(make_prepare_data(p, "random", 1), 0);
+        const PrepareOutcome o = run(make_prepare_data(p, "random", 1), 0);
         REQUIRE_MESSAGE(o.status.ok(), o.status.message);
         CHECK_MESSAGE(o.stats.find("no bank conflicts") != std::string::npos, o.stats);
       }
@@ -273,7 +273,7 @@ TEST_SUITE("host/prepare") {
   TEST_CASE("in place gives what out of place gives") {
     for (Rope r : {Rope::none, Rope::half}) {
       const PrepareData data = make_prepare_data(stored(with(problem(2, 100, 3, 128), Hadamard::forward, r)), "outliers", 2);
-      const Outcome beside = run(data, 1), in_place = run(data, 2, true);
+      const PrepareOutcome beside = run(data, 1), in_place = run(data, 2, true);
       REQUIRE_MESSAGE(in_place.status.ok(), in_place.status.message);
       CHECK(beside.got.y == in_place.got.y);
     }

@@ -6,21 +6,10 @@
 
 #include "tools/flashptx/accuracy.h"
 #include "tools/flashptx/svg.h"
+#include "tools/flashptx/text.h"
 
 namespace flashptx {
 namespace {
-
-std::string format(const char* form, double x) {
-  char text[64];
-  std::snprintf(text, sizeof text, form, x);
-  return text;
-}
-
-std::string quoted(std::string s) {
-  for (char& c : s)
-    if (c == '"' || c == '\n') c = '\'';
-  return "\"" + s + "\"";
-}
 
 std::string label_of(const AccuracyRow& r) { return r.softmax.empty() ? r.method : r.method + "; " + r.softmax; }
 
@@ -53,9 +42,9 @@ std::string accuracy_csv(const AccuracyReport& report, const std::string& device
     std::snprintf(text, sizeof text, "%lld,%lld,%lld,%lld,%.6e,%.3e,", static_cast<long long>(r.seqlen_q),
                   static_cast<long long>(r.seqlen_k), static_cast<long long>(r.heads), static_cast<long long>(r.rows),
                   r.error, r.limit);
-    s += quoted(device) + "," + to_string(r.test) + "," + quoted(r.method) + "," + r.softmax + "," + r.kernel + "," + text +
+    s += csv_quoted(device) + "," + to_string(r.test) + "," + csv_quoted(r.method) + "," + r.softmax + "," + r.kernel + "," + text +
          (r.claimed > 0 ? format("%.1e", r.claimed) : "") + ",";
-    s += (r.wanted > 0 ? std::to_string(r.found) + "," + std::to_string(r.wanted) : ",") + "," + quoted(r.note) + "\n";
+    s += (r.wanted > 0 ? std::to_string(r.found) + "," + std::to_string(r.wanted) : ",") + "," + csv_quoted(r.note) + "\n";
   }
   return s;
 }

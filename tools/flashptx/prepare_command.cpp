@@ -11,6 +11,7 @@
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/prepare_run.h"
 #include "tools/flashptx/session.h"
+#include "tools/flashptx/text.h"
 #include "tools/reference/numeric.h"
 #include "tools/reference/prepare.h"
 
@@ -87,12 +88,6 @@ std::string csv_head() {
          "checked,failure\n";
 }
 
-std::string quoted(std::string s) {
-  for (char& c : s)
-    if (c == '"' || c == '\n') c = '\'';
-  return "\"" + s + "\"";
-}
-
 std::string csv_row(const PrepareRow& r, const DeviceInfo& info, double copy) {
   const PrepareProblem& p = r.job.problem;
   char text[512] = "";
@@ -103,10 +98,10 @@ std::string csv_row(const PrepareRow& r, const DeviceInfo& info, double copy) {
   }
   char error[64];
   std::snprintf(error, sizeof error, "%.4e", r.rms);
-  return info.name + "," + quoted(r.job.title()) + "," + r.job.kernels() + "," + std::to_string(p.head_dim) + "," +
+  return info.name + "," + csv_quoted(r.job.title()) + "," + r.job.kernels() + "," + std::to_string(p.head_dim) + "," +
          std::to_string(p.batch) + "," + std::to_string(p.seqlen) + "," + std::to_string(p.heads) + "," +
          std::to_string(static_cast<long long>(r.job.bytes())) + "," + (*text ? text : "0,,,,,") + "," + error + "," +
-         quoted(r.checked) + "," + quoted(r.failure) + "\n";
+         csv_quoted(r.checked) + "," + csv_quoted(r.failure) + "\n";
 }
 
 std::string line_of(const PrepareRow& r, double copy) {

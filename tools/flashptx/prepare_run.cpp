@@ -12,7 +12,7 @@ namespace flashptx {
 namespace {
 
 constexpr int calls_per_sample = 8;  // back to back, as in a program; an event pair around one costs microseconds
-constexpr std::size_t most_sets = 16;
+constexpr std::size_t most_copies = 16;
 constexpr std::size_t copy_bytes = 16384;  // a CTA of the copy
 
 std::size_t whole_copies(std::size_t bytes) { return (bytes + copy_bytes - 1) / copy_bytes; }
@@ -256,7 +256,7 @@ void time_prepare_job(Device& device, int repeats, PrepareRow* row) {
   LoadedKernel* copy = nullptr;
   if (job.kind == PrepareKind::copy) m.status = device.load(copy_text(), "copy", 0, &copy);
   const std::size_t x = whole_copies(x_bytes(job)) * copy_bytes, y = whole_copies(y_bytes(job)) * copy_bytes;
-  const std::size_t count = std::clamp<std::size_t>(2 * device.info().l2_bytes / (x + y) + 2, 2, most_sets);
+  const std::size_t count = std::clamp<std::size_t>(2 * device.info().l2_bytes / (x + y) + 2, 2, most_copies);
   std::vector<Set> sets;
   for (std::size_t i = 0; i < count; ++i) {
     sets.push_back({m.take(x), m.take(y)});

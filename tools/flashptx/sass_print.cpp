@@ -4,19 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/flashptx/sass.h"
+#include "tools/flashptx/text.h"
 
 namespace flashptx::sass {
 
 namespace {
-
-template <class... T>
-std::string format(const char* f, T... values) {
-  const int n = std::snprintf(nullptr, 0, f, values...);
-  std::string s(static_cast<std::size_t>(n) + 1, '\0');
-  std::snprintf(s.data(), s.size(), f, values...);
-  s.pop_back();
-  return s;
-}
 
 std::string counts_text(const Counts& c) {
   std::string s;

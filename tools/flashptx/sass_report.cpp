@@ -1,9 +1,9 @@
 // Findings: counts a loop, what lies between each wgmma and its wait, what ptxas moved, what it
 // complained about. Next: sass_print.cpp (how it is shown), sass_command.cpp.
 #include <algorithm>
-#include <regex>
 #include <set>
 
+#include "tools/flashptx/pattern.h"
 #include "tools/flashptx/sass.h"
 
 namespace flashptx::sass {
@@ -23,13 +23,13 @@ int mufu_of(const Counts& c) { return c[static_cast<int>(Kind::mufu)]; }
 
 // "64x32x16" of an opcode, "64x32x16" of a PTX line's m64n32k16
 std::string shape_of_opcode(const std::string& opcode) {
-  std::smatch m;
-  return std::regex_search(opcode, m, std::regex("([0-9]+x[0-9]+x[0-9]+)")) ? m[1].str() : "";
+  Match m;
+  return Pattern("([0-9]+x[0-9]+x[0-9]+)").search(opcode, &m) ? m[1] : "";
 }
 std::string shape_of_ptx(const std::string& line) {
-  std::smatch m;
-  if (!std::regex_search(line, m, std::regex("\\.m([0-9]+)n([0-9]+)k([0-9]+)"))) return "";
-  return m[1].str() + "x" + m[2].str() + "x" + m[3].str();
+  Match m;
+  if (!Pattern("\\.m([0-9]+)n([0-9]+)k([0-9]+)").search(line, &m)) return "";
+  return m[1] + "x" + m[2] + "x" + m[3];
 }
 
 std::string event_of(const Instruction& i) {
@@ -112,13 +112,13 @@ int moved_behind_wait(const Function& f, const Loop& l) {
 
 // The PTX label that the closing branch names, else the line of the head.
 std::string loop_name(const Function& f, const Loop& l, const PtxText& ptx) {
-  std::smatch m;
+  Match m;
   for (auto it = l.body.rbegin(); it != l.body.rend(); ++it) {
     const Instruction& i = f.code[*it];
     const std::string line = ptx.line(i.ptx_line);
     if (i.target == l.head &&
-        std::regex_search(line, m, std::regex("\\bbra(\\.uni)?\\s+([$%\\w]+)")))
-      return m[2].str();
+        Pattern("\\bbra(\\.uni)?\\s+([$%\\w]+)").search(line, &m))
+      return m[2];
   }
   const int line = f.code[l.head].ptx_line;
   return line ? "line " + std::to_string(line) : "at " + std::to_string(f.code[l.head].address);
@@ -185,28 +185,27 @@ void warn_about_loops(const Report& r, std::vector<std::string>* warnings) {
 
 AssemblerFacts parse_assembler_log(const std::string& log, const std::string& entry) {
   AssemblerFacts facts;
-  std::smatch m;
+  Match m;
   std::string rest = log, line;
   bool ours = false;
   for (std::size_t at = 0; at < log.size();
        at = log.find('\n', at) == std::string::npos ? log.size() : log.find('\n', at) + 1) {
     line = log.substr(at, log.find('\n', at) - at);
-    if (std::regex_search(line, m, std::regex("Compiling entry function '([^']+)'")))
+    if (Pattern("Compiling entry function '([^']+)'").search(line, &m))
       ours = m[1] == entry;
-    if (std::regex_search(line, m, std::regex("\\(C[0-9]{4}\\)|\\bC7[0-9]{3}\\b")) &&
+    if (Pattern("\\(C[0-9]{4}\\)|\\bC7[0-9]{3}\\b").search(line, &m) &&
         (contains(line, entry.c_str()) || !contains(line, "'")))
       facts.remarks.push_back(line);
     else if (contains(line, "warning") && !contains(line, "fatal")) facts.remarks.push_back(line);
     if (!ours) continue;
-    if (std::regex_search(line, m,
-                          std::regex("([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, "
-                                     "([0-9]+) bytes spill loads"))) {
+    if (Pattern("([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, "
+                                     "([0-9]+) bytes spill loads").search(line, &m)) {
       facts.known = true;
       facts.stack_bytes = std::stoi(m[1]);
       facts.spill_store_bytes = std::stoi(m[2]);
       facts.spill_load_bytes = std::stoi(m[3]);
     }
-    if (std::regex_search(line, m, std::regex("Used ([0-9]+) registers")))
+    if (Pattern("Used ([0-9]+) registers").search(line, &m))
       facts.known = true, facts.registers = std::stoi(m[1]);
   }
   return facts;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/flashptx/statistics.h"
+#include "tools/flashptx/text.h"
 #include "tools/flashptx/trace.h"
 
 namespace flashptx {
@@ -34,12 +35,6 @@ const char* cause_of(TraceEvent e) {
     case TraceEvent::v_empty_wait: return "a warpgroup still reads the stage for V";
     default: return "";
   }
-}
-
-std::string format(const char* form, double a, double b = 0) {
-  char text[128];
-  std::snprintf(text, sizeof text, form, a, b);
-  return text;
 }
 
 // Trips whose first step and whose successor's are known, without the tile's first two and its
@@ -227,7 +222,7 @@ std::string trace_csv(const Trace& trace) {
 
 namespace {
 
-std::string quoted(const std::string& s) {
+std::string json_quoted(const std::string& s) {
   std::string out = "\"";
   for (char c : s) {
     if (c == '"' || c == '\\') out += '\\';
@@ -247,10 +242,10 @@ struct ChromeWriter {
            "\",\"pid\":" + std::to_string(c.cta) + ",\"tid\":" + std::to_string(tid) + ",\"name\":";
   }
   void process(const std::string& name) {
-    *out += head("M", 0) + "\"process_name\",\"args\":{\"name\":" + quoted(name) + "}}";
+    *out += head("M", 0) + "\"process_name\",\"args\":{\"name\":" + json_quoted(name) + "}}";
   }
   void track(int tid, const std::string& name) {
-    *out += head("M", tid) + "\"thread_name\",\"args\":{\"name\":" + quoted(name) + "}}";
+    *out += head("M", tid) + "\"thread_name\",\"args\":{\"name\":" + json_quoted(name) + "}}";
     *out += head("M", tid) + "\"thread_sort_index\",\"args\":{\"sort_index\":" +
             std::to_string(tid) + "}}";
   }
@@ -264,7 +259,7 @@ struct ChromeWriter {
     std::snprintf(text, sizeof text,
                   ",\"ts\":%lld.%03lld2,\"dur\":%lld.%03lld,\"args\":{\"position\":%u,\"clocks\":%.0f}}",
                   start / 1000, start % 1000, length / 1000, length % 1000, position, to - from);
-    *out += head("X", tid) + quoted(what) + text;
+    *out += head("X", tid) + json_quoted(what) + text;
   }
   // A product in flight is no slice of its warpgroup, which works on meanwhile.
   void products(int tid, int warpgroup, bool pv) {
@@ -336,8 +331,8 @@ std::string trace_chrome_json(const Trace& trace) {
   char numbers[96];
   // Without the rate of the clock a clock is drawn as a microsecond, and 0 says so.
   std::snprintf(numbers, sizeof numbers, "\"sm_clock_mhz\":%.1f,\"marks_lost\":%zu", trace.clock_mhz, trace.lost);
-  return "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"kernel\":" + quoted(trace.config.name()) +
-         ",\"source\":" + quoted(trace.modelled ? "timing model, not measured" : trace.device) +
+  return "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"kernel\":" + json_quoted(trace.config.name()) +
+         ",\"source\":" + json_quoted(trace.modelled ? "timing model, not measured" : trace.device) +
          "," + numbers + "},\"traceEvents\":[\n" + events + "\n]}\n";
 }
 

@@ -5,20 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/flashptx/svg.h"
+#include "tools/flashptx/text.h"
 #include "tools/flashptx/units.h"
 
 namespace flashptx::units {
 
 namespace {
-
-template <class... T>
-std::string format(const char* f, T... values) {
-  const int n = std::snprintf(nullptr, 0, f, values...);
-  std::string s(static_cast<std::size_t>(n) + 1, '\0');
-  std::snprintf(s.data(), s.size(), f, values...);
-  s.pop_back();
-  return s;
-}
 
 const Result* find(const Findings& f, const std::string& name) {
   for (const Result& r : f.results)

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint8_t gap = 0xFF;  // NaN in every type: a kernel that reads or leaves a gap wrongly shows
 
-std::int64_t index_of(const Strides& s, std::int64_t b, std::int64_t row, std::int64_t h) {
+std::int64_t index_of(const flashptx::Strides& s, std::int64_t b, std::int64_t row, std::int64_t h) {
   return b * s.batch + row * s.seq + h * s.head;
 }
 
@@ -272,7 +272,7 @@ std::vector<std::uint8_t> table(const PrepareProblem& p, bool cosine) {
 
 std::vector<std::string> prepare_inputs() { return {"random", "outliers", "zeros", "not_finite", "tiny", "ramp"}; }
 
-std::size_t extent_bytes(const PrepareProblem& p, const Strides& s, DataType t) {
+std::size_t extent_bytes(const PrepareProblem& p, const flashptx::Strides& s, DataType t) {
   if (p.empty()) return 0;
   return static_cast<std::size_t>(index_of(s, p.batch - 1, p.seqlen - 1, p.heads - 1) + p.head_dim) *
          static_cast<std::size_t>(bytes_of(t));

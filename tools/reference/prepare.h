@@ -24,7 +24,7 @@ std::vector<std::string> prepare_inputs();
 // Strides of p.x and p.y may be anything legal; gaps between rows are filled with a NaN pattern.
 PrepareData make_prepare_data(const PrepareProblem& p, const std::string& inputs, std::uint64_t seed);
 
-std::size_t extent_bytes(const PrepareProblem& p, const Strides& s, DataType t);
+std::size_t extent_bytes(const PrepareProblem& p, const flashptx::Strides& s, DataType t);
 
 struct Prepared {
   std::vector<std::uint8_t> y;
