@@ -27,20 +27,32 @@ TEST_SRC := $(filter-out $(FUZZ_SRC),$(call sources,tests))
 TEST_C := $(sort $(shell find tests -name '*.c' 2>/dev/null))
 
 # Most of the time that g++ spends on a file of ours goes to standard headers and to the same templates anew.
-# So neighbours of a folder are compiled as one text, up to $(TOGETHER) of them: half the time from clean. A
+# So the files of an area are compiled as one text, up to $(TOGETHER) of them: a third of the time from clean. A
 # group has the name of its first file. TOGETHER=1 compiles each file by itself, which is quicker after an
 # edit; beside ccache that is the default. Files with the costliest headers come first, to share them.
-TOGETHER ?= $(if $(findstring ccache,$(CXX)),1,16)
-COSTLY := $(shell grep -lE '<(nlohmann/json.hpp|regex)>' $(CLI_SRC) $(TEST_SRC))
+TOGETHER ?= $(if $(findstring ccache,$(CXX)),1,32)
+COSTLY := $(shell grep -lE '<(nlohmann/json.hpp|CLI/CLI.hpp|regex)>' $(CLI_SRC) $(TEST_SRC))
 costly_first = $(filter $(COSTLY),$(1)) $(filter-out $(COSTLY),$(1))
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
-# Compiled by themselves: they clash with a neighbour (main.cpp: includes doctest with its implementation).
-ALONE := host/prepare.cpp host/fp8_attention.cpp tools/flashptx/prepare_command.cpp tests/emulator/snippet_test.cpp \
-         tests/host/prepare_refusal_test.cpp tests/host/prepare_test.cpp tests/main.cpp tools/reference/prepare.cpp
+# An area is a folder; these join another, which has the same flags and no name that clashes.
+AREA-gen/ := gen/isa/
+AREA-gen/schedule/ := gen/isa/
+AREA-gen/tile/ := gen/kernels/
+AREA-host/driver/ := host/
+AREA-host/emulator/ := host/
+AREA-host/emulator/checkers/ := host/
+AREA-tests/catalog/ := tests/tools/
+AREA-tests/fuzz/ := tests/gpu/
+AREA-tests/reference/ := tests/gpu/
+AREA-tests/ := tests/gpu/
+area = $(or $(AREA-$(dir $(1))),$(dir $(1)))
+areas = $(sort $(foreach f,$(1),$(call area,$f)))
+# tests/main.cpp includes doctest with its implementation.
+ALONE := tests/main.cpp
 grouped = $(if $(filter 1,$(TOGETHER)),$(call objects,$(1)),$(call objects,$(filter $(ALONE),$(1))) \
-            $(call by_folder,$(filter-out $(ALONE),$(1))))
-by_folder = $(foreach d,$(sort $(dir $(1))),\
-            $(call groups,$(foreach f,$(1),$(if $(filter $(d),$(dir $(f))),$(f)))))
+            $(call by_area,$(filter-out $(ALONE),$(1))))
+by_area = $(foreach a,$(call areas,$(1)),\
+            $(call groups,$(foreach f,$(1),$(if $(filter $a,$(call area,$f)),$f))))
 groups = $(if $(1),$(call group,$(wordlist 1,$(TOGETHER),$(1))) $(call groups,$(call after_first_group,$(1))))
 after_first_group = $(wordlist $(words x $(wordlist 1,$(TOGETHER),$(1))),$(words $(1)),$(1))
 group = $(eval MEMBERS-$(call group_stem,$(1)) := $(1))$(call group_stem,$(1)).group.o
@@ -73,7 +85,9 @@ LDLIBS += -ldl
 OPT = -O2
 # Where speed does not matter, compile quickly: a clean build is to stay below a minute on two cores.
 $(BUILD)/gen/%.o $(BUILD)/host/%.o: OPT = -O1
-$(BUILD)/tests/%.o $(BUILD)/tools/flashptx/%.o: OPT = -O0
+$(BUILD)/tools/flashptx/%.o: OPT = -O0
+# doctest then leaves exceptions of an assertion to the test case, which fails as well: half the code.
+$(BUILD)/tests/%.o: OPT = -O0 -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
 # These only call the builder: emitting a kernel takes as long at -O0, compiling them half as long.
 $(BUILD)/gen/kernels/%.o $(BUILD)/gen/tile/%.o: OPT = -O0
 $(BUILD)/tools/reference/%.o: OPT = -O3 -ffp-contract=fast

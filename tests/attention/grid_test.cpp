@@ -32,7 +32,7 @@ std::string text(const reference::Problem& p, Layout layout, Inputs inputs) {
 }
 
 using test::Bed;
-Bed& emulator() { return test::emulator_bed(); }
+Bed& emulated() { return test::emulator_bed(); }
 Bed& gpu() { return test::gpu_bed(); }
 
 Outcome check(Bed& bed, const reference::Problem& p, Layout layout = Layout::bshd, Inputs inputs = Inputs::random,
@@ -176,14 +176,14 @@ void scales(Bed& bed) {
 }  // namespace
 
 TEST_SUITE("attention/grid") {
-  TEST_CASE("emulator: lengths around the tile") { lengths(emulator(), 5); }
-  TEST_CASE("emulator: head dimensions, multiples of 8") { head_dims(emulator(), 2); }
-  TEST_CASE("emulator: head ratios and layouts") { ratios_and_layouts(emulator()); }
-  TEST_CASE("emulator: empty, short and steep problems") { edges(emulator()); }
-  TEST_CASE("emulator: named inputs") { named_inputs(emulator()); }
-  TEST_CASE("emulator: equal weights of whole numbers are exact") { exact_values(emulator()); }
-  TEST_CASE("emulator: 8 bit") { eight_bit(emulator(), 23); }
-  TEST_CASE("emulator: 8-bit scales by head") { scales(emulator()); }
+  TEST_CASE("emulator: lengths around the tile") { lengths(emulated(), 5); }
+  TEST_CASE("emulator: head dimensions, multiples of 8") { head_dims(emulated(), 2); }
+  TEST_CASE("emulator: head ratios and layouts") { ratios_and_layouts(emulated()); }
+  TEST_CASE("emulator: empty, short and steep problems") { edges(emulated()); }
+  TEST_CASE("emulator: named inputs") { named_inputs(emulated()); }
+  TEST_CASE("emulator: equal weights of whole numbers are exact") { exact_values(emulated()); }
+  TEST_CASE("emulator: 8 bit") { eight_bit(emulated(), 23); }
+  TEST_CASE("emulator: 8-bit scales by head") { scales(emulated()); }
 
   TEST_CASE("gpu: lengths around the tile") {
     if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);

@@ -12,7 +12,7 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-constexpr Seed orders[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}};
+constexpr Seed result_orders[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}};
 
 // bf16 rows of 64 (one swizzle atom), `extent` of them in the second dimension, 1 in the others.
 TensorMap map_of_rank(Launcher& l, std::uint64_t address, int rank, std::uint64_t extent, std::uint32_t box_rows) {
@@ -44,7 +44,7 @@ TEST_SUITE("emulator/snippet_results") {
   }
 
   TEST_CASE("tiles of two to five dimensions arrive, with hint and multicast") {
-    for (Seed s : orders) {
+    for (Seed s : result_orders) {
       Launcher l(s.seed, s.level);
       std::uint64_t in = l.upload(random_bf16(128 * 64, 1));
       TensorMap m2 = map_of_rank(l, in, 2, 128, 64), m3 = map_of_rank(l, in, 3, 128, 64),
@@ -55,7 +55,7 @@ TEST_SUITE("emulator/snippet_results") {
   }
 
   TEST_CASE("a store and two reductions from shared memory add up") {
-    for (Seed s : orders) {
+    for (Seed s : result_orders) {
       Launcher l(s.seed, s.level);
       // Only the first 512 of the tile's bytes are written, as fp32 ones; as bf16 that is {0, 1} in turn.
       std::uint64_t tile = l.buffer(64 * 128, 0), acc = l.upload(std::vector<float>(128, 2.0f));
@@ -74,7 +74,7 @@ TEST_SUITE("emulator/snippet_results") {
   }
 
   TEST_CASE("a tensor map edited in shared memory loads from its new address") {
-    for (Seed s : orders) {
+    for (Seed s : result_orders) {
       Launcher l(s.seed, s.level);
       TensorMap m = map_of_rank(l, l.buffer(8192), 2, 64, 64);
       std::uint64_t maps = l.buffer(256), base = l.upload(random_bf16(64 * 64, 2));
@@ -156,7 +156,7 @@ TEST_SUITE("emulator/snippet_results") {
   }
 
   TEST_CASE("accumulators leave through stmatrix and TMA, each lane's at its rows and columns") {
-    for (Seed s : orders) {
+    for (Seed s : result_orders) {
       Launcher l(s.seed, s.level);
       std::vector<float> in(32);  // every thread loads the same 32
       for (int i = 0; i < 32; ++i) in[static_cast<std::size_t>(i)] = static_cast<float>(i) - 7.25f;

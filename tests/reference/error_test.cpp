@@ -14,24 +14,24 @@ using namespace flashptx::reference;
 
 namespace {
 
-struct Case {
+struct Sample {
   Tensors tensors;
   Result exact, plain;
   std::vector<float> o, lse;  // starts as a good answer: the plain one
 };
 
-Case make_case(std::int64_t seqlen_q, std::int64_t seqlen_k, Mask mask) {
+Sample make_case(std::int64_t seqlen_q, std::int64_t seqlen_k, Mask mask) {
   Problem p;
   p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k, p.mask = mask;
   p.head_dim = p.head_dim_v = 64, p.scale = 0.125f;
-  Case c{make_tensors(p, Layout::bshd, Inputs::random, 11), {}, {}, {}, {}};
+  Sample c{make_tensors(p, Layout::bshd, Inputs::random, 11), {}, {}, {}, {}};
   c.exact = attention_float64(c.tensors.problem);
   c.plain = attention_plain(c.tensors.problem);
   c.o.assign(c.plain.o.begin(), c.plain.o.end());
   c.lse.assign(c.plain.lse.begin(), c.plain.lse.end());
   return c;
 }
-Error judge(const Case& c) { return compare(c.tensors.problem, c.exact, c.plain, c.o, c.lse); }
+Error judge(const Sample& c) { return compare(c.tensors.problem, c.exact, c.plain, c.o, c.lse); }
 
 }  // namespace
 
@@ -47,7 +47,7 @@ TEST_SUITE("reference/error") {
   }
 
   TEST_CASE("refuses one element that is off by three times the allowance and names it") {
-    Case c = make_case(200, 300, Mask::full);
+    Sample c = make_case(200, 300, Mask::full);
     const double allowed = judge(c).allowed_max;
     const std::size_t at = (150 * 2 + 1) * 64 + 17;
     c.o[at] += static_cast<float>(3 * allowed);
@@ -57,7 +57,7 @@ TEST_SUITE("reference/error") {
   }
 
   TEST_CASE("refuses a wrong late row that the first rows' rounding would hide") {
-    Case c = make_case(4096, 4096, Mask::causal);
+    Sample c = make_case(4096, 4096, Mask::causal);
     // A tenth of the last row is less than what the rounding of row 0 allows, where |O| is far larger.
     double largest_change = 0;
     for (std::size_t i = (4095 * 2) * 64; i < c.o.size(); ++i) {
@@ -70,7 +70,7 @@ TEST_SUITE("reference/error") {
   }
 
   TEST_CASE("refuses NaN, and anything but zero in a row without keys") {
-    Case c = make_case(70, 20, Mask::causal);
+    Sample c = make_case(70, 20, Mask::causal);
     CHECK(judge(c).ok);
     c.o[3] = 1e-30f;
     CHECK_FALSE(judge(c).ok);
@@ -82,7 +82,7 @@ TEST_SUITE("reference/error") {
   }
 
   TEST_CASE("refuses a base 2 LSE, a finite stand-in for -inf and a missing row") {
-    Case c = make_case(70, 20, Mask::causal);
+    Sample c = make_case(70, 20, Mask::causal);
     const std::vector<float> good = c.lse;
     c.lse[60] *= 1.442695f;
     CHECK_FALSE(judge(c).ok);

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tools/flashptx/accuracy.h"
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/svg.h"
 #include "tools/flashptx/text.h"
 
@@ -50,9 +50,9 @@ std::string accuracy_csv(const AccuracyReport& report, const std::string& device
 }
 
 std::string accuracy_json(const AccuracyReport& report, const std::string& device) {
-  nlohmann::ordered_json j{{"device", device}, {"rows", nlohmann::ordered_json::array()}};
+  Json j{{"device", device}, {"rows", Json::array()}};
   for (const AccuracyRow& r : report.rows) {
-    nlohmann::ordered_json row{{"test", to_string(r.test)}, {"method", r.method}, {"softmax", r.softmax},
+    Json row{{"test", to_string(r.test)}, {"method", r.method}, {"softmax", r.softmax},
                                {"kernel", r.kernel}, {"seqlen_q", r.seqlen_q}, {"seqlen_k", r.seqlen_k},
                                {"heads", r.heads}, {"rows", r.rows}, {"error", r.error}, {"limit", r.limit},
                                {"ok", r.ok()}, {"note", r.note}};

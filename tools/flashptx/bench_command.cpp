@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tools/flashptx/bench.h"
@@ -17,6 +16,7 @@
 #include "tools/flashptx/chain_options.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
 #include "tools/reference/numeric.h"
@@ -152,9 +152,9 @@ void print_row(const BenchRow& r) {
   std::fflush(stdout);
 }
 
-nlohmann::ordered_json json_row(const BenchRow& r, BenchMode mode) {
+Json json_row(const BenchRow& r, BenchMode mode) {
   const reference::Problem& p = r.problem;
-  nlohmann::ordered_json j{{"mode", to_string(mode)}, {"label", r.label}, {"kernel", r.kernel},
+  Json j{{"mode", to_string(mode)}, {"label", r.label}, {"kernel", r.kernel},
                            {"dtype", to_string(p.dtype)}, {"mask", to_string(p.mask)}, {"head_dim", p.head_dim},
                            {"batch", p.batch}, {"heads_q", p.heads_q}, {"heads_kv", p.heads_kv},
                            {"seqlen_q", p.seqlen_q}, {"seqlen_k", p.seqlen_k},
@@ -202,7 +202,7 @@ void run_bench(BenchCommand& o) {
     std::printf("# %s; %s; mode %s; %d samples; %lld tokens, hidden %lld\n", date.c_str(), describe(info).c_str(),
                 to_string(o.bench.mode), o.bench.repeats, static_cast<long long>(o.grid.tokens),
                 static_cast<long long>(o.grid.hidden));
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  Json all = Json::array();
   std::size_t done = 0;
   bool every_row = true;
   for (const reference::Problem& p : problems) {
@@ -222,7 +222,7 @@ void run_bench(BenchCommand& o) {
     if (!s.ok()) leave(exit_mismatch, s.message);
   }
   if (o.json)
-    std::cout << nlohmann::ordered_json{{"date", date}, {"device", info.name}, {"driver", info.driver_text},
+    std::cout << Json{{"date", date}, {"device", info.name}, {"driver", info.driver_text},
                                         {"cuda", info.driver_version}, {"rows", all}}.dump(1) << "\n";
   if (!every_row) leave(exit_mismatch, "some rows have no figure; their notes say why");
 }

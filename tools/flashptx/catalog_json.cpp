@@ -2,14 +2,13 @@
 // Next: gen/catalog.h (the facts).
 #include "tools/flashptx/catalog_json.h"
 
-#include <nlohmann/json.hpp>
 
 #include "host/sha256.h"
+#include "tools/flashptx/json.h"
 
 namespace flashptx {
 namespace {
 
-using Json = nlohmann::ordered_json;
 
 struct ParamShape {
   const char* kind;

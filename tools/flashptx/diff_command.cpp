@@ -10,13 +10,13 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "gen/kernels/schedule_lines.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/trace_run.h"
 
@@ -102,10 +102,10 @@ struct Page {
     }
     return out;
   }
-  nlohmann::ordered_json json() const {
-    nlohmann::ordered_json j;
+  Json json() const {
+    Json j;
     for (const Row& r : rows) {
-      const auto value = [&](const std::string& v) { return r.numbers ? nlohmann::ordered_json(std::stod(v)) : nlohmann::ordered_json(v); };
+      const auto value = [&](const std::string& v) { return r.numbers ? Json(std::stod(v)) : Json(v); };
       const std::string name = r.name.substr(std::min(r.name.size(), r.name.find_first_not_of(' ')));
       j[r.part][name] = {{"a", value(r.a)}, {"b", value(r.b)}};
     }
@@ -225,7 +225,7 @@ void run_diff(const DiffOptions& o) {
   add_model(page, a, b);
   add_opcodes(page, a, b);
   if (o.json) {
-    nlohmann::ordered_json j{{"a", a.config.name()}, {"b", b.config.name()}};
+    Json j{{"a", a.config.name()}, {"b", b.config.name()}};
     j.update(page.json());
     std::cout << j.dump(1) << "\n";
   } else {

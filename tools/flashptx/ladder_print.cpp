@@ -3,10 +3,10 @@
 
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/svg.h"
 #include "tools/reference/numeric.h"
 
@@ -106,12 +106,12 @@ std::vector<LadderRow> read_ladder_csv(const std::string& text) {
 }
 
 std::string ladder_json(const std::vector<LadderRow>& rows, const std::string& device) {
-  nlohmann::ordered_json j;
+  Json j;
   j["device"] = device;
   j["peak_teraflops"] = peak_teraflops, j["peak_fp8_teraflops"] = peak_fp8_teraflops;
-  j["rungs"] = nlohmann::ordered_json::array();
+  j["rungs"] = Json::array();
   for (const LadderRow& r : rows) {
-    nlohmann::ordered_json row;
+    Json row;
     row["rung"] = r.rung.key, row["name"] = r.rung.name, row["kernel"] = r.kernel();
     row["group"] = to_string(r.rung.group), row["shape"] = describe(r.shape);
     row["right"] = r.failure.empty();

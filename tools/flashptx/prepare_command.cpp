@@ -5,10 +5,10 @@
 #include <iostream>
 #include <memory>
 
-#include <nlohmann/json.hpp>
 
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/prepare_run.h"
 #include "tools/flashptx/session.h"
 #include "tools/flashptx/text.h"
@@ -123,9 +123,9 @@ std::string line_of(const PrepareRow& r, double copy) {
   return s + text;
 }
 
-nlohmann::ordered_json json_row(const PrepareRow& r, double copy) {
+Json json_row(const PrepareRow& r, double copy) {
   const PrepareProblem& p = r.job.problem;
-  nlohmann::ordered_json j{{"job", r.job.title()}, {"kernels", r.job.kernels()}, {"head_dim", p.head_dim}, {"batch", p.batch},
+  Json j{{"job", r.job.title()}, {"kernels", r.job.kernels()}, {"head_dim", p.head_dim}, {"batch", p.batch},
                            {"seqlen", p.seqlen}, {"heads", p.heads}, {"bytes", r.job.bytes()}, {"microseconds", r.microseconds},
                            {"rms_error", r.rms}, {"checked", r.checked}, {"failure", r.failure}};
   if (!r.microseconds.empty()) j["tb_per_s"] = r.terabytes();
@@ -152,7 +152,7 @@ void run_prepare(const PrepareOptions& o) {
     csv << csv_head();
   }
   if (!o.json) std::cout << describe(info) << (info.is_emulator ? "; not timed: timing needs a GPU\n" : "\n");
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  Json all = Json::array();
   double copy = 0;
   int wrong = 0;
   for (const PrepareJob& job : jobs) {
@@ -166,7 +166,7 @@ void run_prepare(const PrepareOptions& o) {
     else std::cout << line_of(row, copy) << std::flush;
     if (csv.is_open()) csv << csv_row(row, info, copy) << std::flush;
   }
-  if (o.json) std::cout << nlohmann::ordered_json{{"device", info.name}, {"driver", info.driver_text}, {"rows", all}}.dump(1) << "\n";
+  if (o.json) std::cout << Json{{"device", info.name}, {"driver", info.driver_text}, {"rows", all}}.dump(1) << "\n";
   if (wrong > 0) leave(exit_mismatch, std::to_string(wrong) + " of " + std::to_string(jobs.size()) + " jobs gave no right result");
 }
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "host/emulator/emulator.h"
 #include "tools/flashptx/args.h"
@@ -13,6 +12,7 @@
 #include "tools/flashptx/chain_run.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/config_options.h"
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/problem_options.h"
 #include "tools/flashptx/runner.h"
 #include "tools/flashptx/statistics.h"
@@ -37,10 +37,10 @@ struct Verdict {
 };
 
 // `chain`: null, or what c is the base of.
-nlohmann::ordered_json to_json(const Case& c, const ChainCase* chain, const DeviceInfo& info, const Verdict& v) {
+Json to_json(const Case& c, const ChainCase* chain, const DeviceInfo& info, const Verdict& v) {
   const reference::Problem& p = c.problem();
   const Outcome& r = v.outcome;
-  nlohmann::ordered_json j{
+  Json j{
       {"device", info.name}, {"kernel", r.kernel}, {"ok", v.complaint.empty()}, {"complaint", v.complaint},
       {"status", static_cast<int>(r.status.code)}, {"dtype", to_string(p.dtype)}, {"batch", p.batch},
       {"heads_q", p.heads_q}, {"heads_kv", p.heads_kv}, {"seqlen_q", p.seqlen_q}, {"seqlen_k", p.seqlen_k},
@@ -49,7 +49,7 @@ nlohmann::ordered_json to_json(const Case& c, const ChainCase* chain, const Devi
   if (r.status.ok())
     j["error"] = {{"max", r.error.max}, {"rms", r.error.rms}, {"plain_max", r.error.plain_max},
                   {"plain_rms", r.error.plain_rms}, {"allowed_max", r.error.allowed_max},
-                  {"lse_max", c.lse ? nlohmann::ordered_json(r.error.lse_max) : nlohmann::ordered_json()}};
+                  {"lse_max", c.lse ? Json(r.error.lse_max) : Json()}};
   if (chain != nullptr)
     j["fp8"] = {{"inside", to_string(chain->options.dtype)}, {"recipe", describe(chain->options)},
                 {"baseline_max", chain->baseline_max}, {"baseline_rms", chain->baseline_rms}};

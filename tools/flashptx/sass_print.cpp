@@ -1,8 +1,8 @@
 // The report as a page, the listing with control bits, and JSON.
 // Next: sass_command.cpp.
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/sass.h"
 #include "tools/flashptx/text.h"
 
@@ -42,15 +42,15 @@ std::string loop_text(const LoopReport& l) {
   return s;
 }
 
-nlohmann::json counts_json(const Counts& c) {
-  nlohmann::json j = nlohmann::json::object();
+Json counts_json(const Counts& c) {
+  Json j = Json::object();
   for (int k = 0; k < kind_count; ++k)
     j[to_string(static_cast<Kind>(k))] = c[static_cast<std::size_t>(k)];
   return j;
 }
 
-nlohmann::json loop_json(const LoopReport& l) {
-  nlohmann::json stretches = nlohmann::json::array();
+Json loop_json(const LoopReport& l) {
+  Json stretches = Json::array();
   for (const Stretch& t : l.stretches)
     stretches.push_back({{"event", t.event},
                          {"address", t.address},
@@ -119,7 +119,7 @@ std::string listing_text(const Function& f, const Report& r, const PtxText& ptx)
 }
 
 std::string report_json(const Function& f, const Report& r) {
-  nlohmann::json instructions = nlohmann::json::array(), loops = nlohmann::json::array();
+  Json instructions = Json::array(), loops = Json::array();
   for (const Instruction& i : f.code) {
     const Control& c = i.control;
     instructions.push_back({{"address", i.address},
@@ -141,8 +141,8 @@ std::string report_json(const Function& f, const Report& r) {
                             {"step", i.step}});
   }
   for (const LoopReport& l : r.loops) loops.push_back(loop_json(l));
-  auto known = [&](int value) { return r.facts.known ? nlohmann::json(value) : nlohmann::json(); };
-  const nlohmann::json j = {{"kernel", r.name},
+  auto known = [&](int value) { return r.facts.known ? Json(value) : Json(); };
+  const Json j = {{"kernel", r.name},
                             {"registers", known(r.facts.registers)},
                             {"spill_store_bytes", known(r.facts.spill_store_bytes)},
                             {"spill_load_bytes", known(r.facts.spill_load_bytes)},

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/statistics.h"
 #include "tools/flashptx/text.h"
 #include "tools/flashptx/trace.h"
@@ -138,8 +138,8 @@ std::size_t blocks_of(const Trace& trace) {
   return last + 1;
 }
 
-nlohmann::ordered_json summary_json(const TraceSummary& s) {
-  nlohmann::ordered_json j{{"steady_trips", s.trips}, {"cycles_a_trip_median", s.cycles_per_trip}, {"cycles_a_trip_mean", s.mean_cycles},
+Json summary_json(const TraceSummary& s) {
+  Json j{{"steady_trips", s.trips}, {"cycles_a_trip_median", s.cycles_per_trip}, {"cycles_a_trip_mean", s.mean_cycles},
                            {"tensor_cores_busy", s.tensor_busy}, {"softmax_under_own_wgmma", s.overlap_own},
                            {"softmax_under_any_wgmma", s.overlap_any}, {"waiting_cycles", s.waiting}};
   for (int e = 1; e < static_cast<int>(TraceEvent::done); ++e)
@@ -150,7 +150,7 @@ nlohmann::ordered_json summary_json(const TraceSummary& s) {
 }  // namespace
 
 std::string trace_json(const Trace& trace, const TraceSummary& s, const TraceSummary* planned) {
-  nlohmann::ordered_json j{{"kernel", trace.config.name()}, {"source", trace.modelled ? "model" : "measured"},
+  Json j{{"kernel", trace.config.name()}, {"source", trace.modelled ? "model" : "measured"},
                            {"device", trace.device}, {"critical_unit", s.critical}};
   if (!trace.modelled)
     j["marks"] = {{"set", to_string(trace.marked)}, {"count", trace.marks}, {"lost", trace.lost}}, j["sm_clock_mhz"] = trace.clock_mhz;

@@ -2,8 +2,8 @@
 // charts. Next: units_command.cpp.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "tools/flashptx/json.h"
 #include "tools/flashptx/svg.h"
 #include "tools/flashptx/text.h"
 #include "tools/flashptx/units.h"
@@ -73,20 +73,20 @@ double rate_at(const BesideSweep& s, double head_dim, double BesidePoint::*field
 // Share of the bars' own group in its ceiling, for the chart.
 double share(const Result& r) { return r.expected > 0 ? 100 * r.median / r.expected : 0; }
 
-nlohmann::json summary(const std::string& tag, const std::string& name, double value) {
+Json summary(const std::string& tag, const std::string& name, double value) {
   return {{"tag", tag},
           {"name", name},
           {"data", {{{"name", "value"}, {"type", "float64"}, {"value", format("%.17g", value)}}}}};
 }
 
-nlohmann::json state_json(const Result& r) {
-  nlohmann::json s = {{"name", "Device=0 unit=" + r.name},
+Json state_json(const Result& r) {
+  Json s = {{"name", "Device=0 unit=" + r.name},
                       {"device", 0},
                       {"type_config_index", 0},
                       {"min_samples", 1},
                       {"axis_values", {{{"name", "unit"}, {"type", "string"}, {"value", r.name}}}},
                       {"is_skipped", !r.timed}};
-  s["summaries"] = nlohmann::json::array();
+  s["summaries"] = Json::array();
   if (!r.timed) {
     s["skip_reason"] = r.error.empty() ? "timing needs a GPU; the result was checked" : r.error;
     return s;
@@ -101,8 +101,8 @@ nlohmann::json state_json(const Result& r) {
   return s;
 }
 
-nlohmann::json point_json(const BesideSweep& s, const BesidePoint& p) {
-  nlohmann::json j = {{"name", format("Device=0 type=%s work=%s exp_per_mac=%.6g", s.type.c_str(),
+Json point_json(const BesideSweep& s, const BesidePoint& p) {
+  Json j = {{"name", format("Device=0 type=%s work=%s exp_per_mac=%.6g", s.type.c_str(),
                                       s.work.c_str(), p.exp_per_mac)},
                       {"device", 0},
                       {"type_config_index", 0},
@@ -124,8 +124,8 @@ nlohmann::json point_json(const BesideSweep& s, const BesidePoint& p) {
   return j;
 }
 
-nlohmann::json axis(const char* name, const char* type, const std::vector<std::string>& values) {
-  nlohmann::json v = nlohmann::json::array();
+Json axis(const char* name, const char* type, const std::vector<std::string>& values) {
+  Json v = Json::array();
   for (const std::string& s : values)
     v.push_back({{"input_string", s}, {"description", ""}, {"is_active", true}, {"value", s}});
   return {{"name", name}, {"type", type}, {"flags", ""}, {"values", v}};
@@ -213,7 +213,7 @@ std::string csv_text(const Findings& f) {
 
 // nvbench's file: meta, devices, benchmarks[axes, states[axis_values, summaries[tag, data]]].
 std::string json_text(const Findings& f) {
-  nlohmann::json states = nlohmann::json::array(), points = nlohmann::json::array();
+  Json states = Json::array(), points = Json::array();
   std::vector<std::string> names, types, works;
   for (const Result& r : f.results) {
     names.push_back(r.name);
@@ -224,7 +224,7 @@ std::string json_text(const Findings& f) {
     if (std::find(works.begin(), works.end(), b.work) == works.end()) works.push_back(b.work);
     for (const BesidePoint& p : b.points) points.push_back(point_json(b, p));
   }
-  nlohmann::json j;
+  Json j;
   j["meta"] = {
       {"argv", {"flashptx", "units"}},
       {"version", {{"json", {{"major", 1}, {"minor", 21}, {"patch", 0}, {"string", "1.21.0"}}}}}};
