@@ -164,13 +164,13 @@ std::string trap_if_other(const std::string& clean, const Mutant& m) {
   static const Pattern form(R"(^\w[\w.]* (%\w+), )");
   Match before, after;
   if ((m.kind != "stage mask" && m.kind != "phase shift" && m.kind != "stage stride") ||
-      !std::regex_search(m.before, before, form) || !std::regex_search(m.change, after, form))
+      !form.search(m.before, &before) || !form.search(m.change, &after))
     return "";
   std::string other = m.change;
-  other.replace(static_cast<std::size_t>(after.position(1)), after[1].str().size(), "%other_value");
+  other.replace(after.positions[1], after[1].size(), "%other_value");
   Mutant trap = m;
   trap.edits = {{m.line - 1, "{ .reg .b32 %other_value; .reg .pred %is_other; " + other + " " + m.before +
-                                " setp.ne.u32 %is_other, %other_value, " + before[1].str() + "; @%is_other trap; }"}};
+                                " setp.ne.u32 %is_other, %other_value, " + before[1] + "; @%is_other trap; }"}};
   return trap.text(clean);
 }
 
