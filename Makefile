@@ -219,6 +219,7 @@ clean:
 
 help:
 	@echo 'make [all]        library (.a, .so), command line and test runner in $(BUILD)/'
+	@echo 'make lib|cli|tests  one of the three'
 	@echo 'make demo         attention on the GPU, or on the emulator where there is none, checked in float64'
 	@echo 'make test         all tests; ARGS="-ts=reference/*" picks suites of the runner'
 	@echo 'make bench        the grid of the FlashAttention-3 paper; ARGS="--help" shows the choices'

@@ -36,6 +36,16 @@ case_is 'prepare checks one job and writes a line of CSV' sh -c '
   "$0" prepare quantize --hadamard --rope half --device emulator --seqlen 128 --tokens 256 --hidden 256 --csv "$1/prepare.csv" |
     grep -q "right on 2 x 128 x 2" && grep -q "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128,128,2,128,2" "$1/prepare.csv"' \
   "$flashptx" "$scratch"
+# A shell starts what runs beside it with SIGINT ignored; Python does not.
+case_is 'Ctrl-C ends prepare with 130 and no verdict' python3 -c '
+import signal, subprocess, sys
+p = subprocess.Popen([sys.argv[1], "prepare", "--device", "emulator", "--sweep"], stdout=subprocess.PIPE, text=True,
+                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+p.stdout.readline(), p.stdout.readline()  # it is at work
+p.send_signal(signal.SIGINT)
+rest = p.communicate(timeout=60)[0]
+print(rest, p.returncode)
+assert p.returncode == 130 and "WRONG" not in rest' "$flashptx"
 case_is 'prepare refuses a block without rows' says 2 'block-rows' "$flashptx" prepare --block-rows 0 --device emulator
 case_is 'prepare refuses a head_dim' says 2 'head_dim is 24: must be a multiple of 16' \
   "$flashptx" prepare --head-dim 24 --hidden 48 --device emulator

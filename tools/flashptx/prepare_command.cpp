@@ -159,6 +159,7 @@ void run_prepare(const PrepareOptions& o) {
     PrepareRow row{job, "", "", 0, {}};
     if (info.is_emulator && job.kind == PrepareKind::copy) continue;
     check_prepare_job(*device, o.inputs, o.seed, &row);
+    if (interrupted()) break;
     if (row.failure.empty() && !info.is_emulator) time_prepare_job(*device, o.repeats, &row);
     if (job.kind == PrepareKind::copy) copy = row.failure.empty() ? row.terabytes() : 0;
     wrong += !row.failure.empty();
@@ -167,6 +168,7 @@ void run_prepare(const PrepareOptions& o) {
     if (csv.is_open()) csv << csv_row(row, info, copy) << std::flush;
   }
   if (o.json) std::cout << Json{{"device", info.name}, {"driver", info.driver_text}, {"rows", all}}.dump(1) << "\n";
+  if (interrupted()) leave(exit_interrupted, "");
   if (wrong > 0) leave(exit_mismatch, std::to_string(wrong) + " of " + std::to_string(jobs.size()) + " jobs gave no right result");
 }
 
