@@ -14,7 +14,7 @@ using reference::Layout;
 
 namespace {
 
-reference::Problem shape(DataType dtype, Mask mask, int dim, std::int64_t seqlen_q, std::int64_t seqlen_k,
+reference::Problem grid_shape(DataType dtype, Mask mask, int dim, std::int64_t seqlen_q, std::int64_t seqlen_k,
                          std::int64_t heads_q = 1, std::int64_t heads_kv = 1, std::int64_t batch = 1) {
   reference::Problem p;
   p.dtype = dtype, p.mask = mask, p.head_dim = p.head_dim_v = dim;
@@ -53,36 +53,36 @@ void lengths(Bed& bed, int step) {
     for (int dim : {64, 128})
       for (std::int64_t seqlen_q : all)
         for (std::int64_t seqlen_k : all)
-          if (index++ % step == 0) check(bed, shape(DataType::bf16, mask, dim, seqlen_q, seqlen_k));
+          if (index++ % step == 0) check(bed, grid_shape(DataType::bf16, mask, dim, seqlen_q, seqlen_k));
 }
 
 void head_dims(Bed& bed, int step) {
   for (int dim = 8; dim <= 256; dim += 8 * step)
     for (DataType dtype : {DataType::bf16, DataType::f16})
-      check(bed, shape(dtype, dim % 16 ? Mask::full : Mask::causal, dim, 70, 150));
-  check(bed, shape(DataType::f16, Mask::full, 72, 100, 200, 2, 2));
+      check(bed, grid_shape(dtype, dim % 16 ? Mask::full : Mask::causal, dim, 70, 150));
+  check(bed, grid_shape(DataType::f16, Mask::full, 72, 100, 200, 2, 2));
 }
 
 void ratios_and_layouts(Bed& bed) {
   for (Layout layout : {Layout::bshd, Layout::bhsd, Layout::qkv}) {
-    check(bed, shape(DataType::bf16, Mask::causal, 64, 130, 130, 7, 1, 2), layout);
-    check(bed, shape(DataType::f16, Mask::full, 128, 67, 67, 6, 2, 2), layout);
+    check(bed, grid_shape(DataType::bf16, Mask::causal, 64, 130, 130, 7, 1, 2), layout);
+    check(bed, grid_shape(DataType::f16, Mask::full, 128, 67, 67, 6, 2, 2), layout);
   }
-  check(bed, shape(DataType::bf16, Mask::full, 256, 40, 90, 3, 3, 3), Layout::bhsd, Inputs::random, false);
+  check(bed, grid_shape(DataType::bf16, Mask::full, 256, 40, 90, 3, 3, 3), Layout::bhsd, Inputs::random, false);
 }
 
 void edges(Bed& bed) {
   for (Mask mask : {Mask::full, Mask::causal}) {
-    check(bed, shape(DataType::bf16, mask, 64, 50, 0, 2, 1));   // no key at all: O = 0, LSE = -inf
-    check(bed, shape(DataType::bf16, mask, 64, 0, 50, 2, 1));   // nothing to do
-    check(bed, shape(DataType::bf16, mask, 128, 300, 33, 2, 1));
-    check(bed, shape(DataType::bf16, mask, 128, 2, 5));
-    check(bed, shape(DataType::bf16, mask, 128, 5, 2));
+    check(bed, grid_shape(DataType::bf16, mask, 64, 50, 0, 2, 1));   // no key at all: O = 0, LSE = -inf
+    check(bed, grid_shape(DataType::bf16, mask, 64, 0, 50, 2, 1));   // nothing to do
+    check(bed, grid_shape(DataType::bf16, mask, 128, 300, 33, 2, 1));
+    check(bed, grid_shape(DataType::bf16, mask, 128, 2, 5));
+    check(bed, grid_shape(DataType::bf16, mask, 128, 5, 2));
   }
-  reference::Problem zero_scale = shape(DataType::f16, Mask::causal, 64, 65, 130);
+  reference::Problem zero_scale = grid_shape(DataType::f16, Mask::causal, 64, 65, 130);
   zero_scale.scale = 0;
   check(bed, zero_scale);
-  reference::Problem steep = shape(DataType::bf16, Mask::full, 64, 65, 130);
+  reference::Problem steep = grid_shape(DataType::bf16, Mask::full, 64, 65, 130);
   steep.scale = 40;
   check(bed, steep);
 }
@@ -90,14 +90,14 @@ void edges(Bed& bed) {
 void named_inputs(Bed& bed) {
   for (Inputs inputs : {Inputs::ones, Inputs::identity_qk, Inputs::v_ramp, Inputs::one_hot, Inputs::outliers})
     for (Mask mask : {Mask::full, Mask::causal}) {
-      check(bed, shape(DataType::bf16, mask, 64, 140, 200, 2, 1, 2), Layout::bshd, inputs);
-      check(bed, shape(DataType::f16, mask, 128, 129, 257, 2, 2), Layout::bhsd, inputs);
+      check(bed, grid_shape(DataType::bf16, mask, 64, 140, 200, 2, 1, 2), Layout::bshd, inputs);
+      check(bed, grid_shape(DataType::f16, mask, 128, 129, 257, 2, 2), Layout::bhsd, inputs);
     }
 }
 
 void exact_values(Bed& bed) {
   // Equal weights of whole numbers: not near them, exactly them.
-  const auto p = shape(DataType::bf16, Mask::full, 128, 70, 256, 2, 1, 2);
+  const auto p = grid_shape(DataType::bf16, Mask::full, 128, 70, 256, 2, 1, 2);
   const Outcome r = check(bed, p, Layout::bshd, Inputs::v_ramp);
   REQUIRE(r.o_bytes.size() == static_cast<std::size_t>(p.batch * p.seqlen_q * p.heads_q * p.head_dim * 2));
   for (std::size_t i = 0; i < r.o_bytes.size() / 2; ++i) {
@@ -121,25 +121,25 @@ void eight_bit(Bed& bed, int step) {
     for (int dim : {64, 128, 256})
       for (std::int64_t seqlen_q : all)
         for (std::int64_t seqlen_k : all)
-          if (index++ % step == 0) check(bed, shape(DataType::e4m3, mask, dim, seqlen_q, seqlen_k));
+          if (index++ % step == 0) check(bed, grid_shape(DataType::e4m3, mask, dim, seqlen_q, seqlen_k));
   for (int dim = 16; dim <= 256; dim += 16)
-    check(bed, shape(dim % 32 ? DataType::e4m3 : DataType::e5m2, dim % 48 ? Mask::full : Mask::causal, dim, 70, 150));
-  reference::Problem half = shape(DataType::e4m3, Mask::causal, 128, 130, 260, 6, 2, 2);
+    check(bed, grid_shape(dim % 32 ? DataType::e4m3 : DataType::e5m2, dim % 48 ? Mask::full : Mask::causal, dim, 70, 150));
+  reference::Problem half = grid_shape(DataType::e4m3, Mask::causal, 128, 130, 260, 6, 2, 2);
   half.dtype_o = DataType::f16;
   for (Layout layout : {Layout::bshd, Layout::bhsd}) check(bed, half, layout);
-  check(bed, shape(DataType::e4m3, Mask::causal, 64, 130, 130, 7, 1, 2), Layout::qkv);
+  check(bed, grid_shape(DataType::e4m3, Mask::causal, 64, 130, 130, 7, 1, 2), Layout::qkv);
   for (Inputs inputs : {Inputs::ones, Inputs::identity_qk, Inputs::outliers})
-    check(bed, shape(DataType::e4m3, Mask::full, 128, 129, 700, 2, 2), Layout::bhsd, inputs);
+    check(bed, grid_shape(DataType::e4m3, Mask::full, 128, 129, 700, 2, 2), Layout::bhsd, inputs);
   for (Mask mask : {Mask::full, Mask::causal}) {
-    check(bed, shape(DataType::e4m3, mask, 64, 50, 0, 2, 1));
-    check(bed, shape(DataType::e4m3, mask, 256, 5, 2));
+    check(bed, grid_shape(DataType::e4m3, mask, 64, 50, 0, 2, 1));
+    check(bed, grid_shape(DataType::e4m3, mask, 256, 5, 2));
   }
   for (const char* softmax : {"plain", "lazy0", "lazy4", "guarded1", "guarded3"}) {
-    check(bed, shape(DataType::e4m3, Mask::full, 128, 200, 700), Layout::bshd, Inputs::random, true,
+    check(bed, grid_shape(DataType::e4m3, Mask::full, 128, 200, 700), Layout::bshd, Inputs::random, true,
           std::string("attn_fwd_e4m3_d128_full__q192_kv128_s2_vs3_qs2__serial_pp_") + softmax + "_ob");
-    check(bed, shape(DataType::e4m3, Mask::full, 128, 200, 700), Layout::bshd, Inputs::random, true,
+    check(bed, grid_shape(DataType::e4m3, Mask::full, 128, 200, 700), Layout::bshd, Inputs::random, true,
           std::string("attn_fwd_e4m3_d128_full_vt__q192_kv128_s3_qs2__serial_pp_") + softmax + "_ob");
-    check(bed, shape(DataType::e4m3, Mask::causal, 256, 200, 500), Layout::bshd, Inputs::random, true,
+    check(bed, grid_shape(DataType::e4m3, Mask::causal, 256, 200, 500), Layout::bshd, Inputs::random, true,
           std::string("attn_fwd_e4m3_d256_causal__q128_kv128_s2__overlap_pp_") + softmax + "_dyn_ob");
   }
 }
@@ -147,7 +147,7 @@ void eight_bit(Bed& bed, int step) {
 // A scale by (batch, head) is the same computation with other numbers: powers of two give the same bits.
 void scales(Bed& bed) {
   const int batch = 2, heads = 4, heads_kv = 2, dim = 128;
-  reference::Problem p = shape(DataType::e4m3, Mask::causal, dim, 70, 140, heads, heads_kv, batch);
+  reference::Problem p = grid_shape(DataType::e4m3, Mask::causal, dim, 70, 140, heads, heads_kv, batch);
   const Case c = make_case(p, Layout::bshd, Inputs::random, 1, false, 0);
   const Outcome plain = run_case(*bed.device, *bed.attention, c, {});
   REQUIRE_MESSAGE(plain.ok(), plain.complaint());
@@ -211,11 +211,11 @@ TEST_SUITE("attention/grid") {
       for (Mask mask : {Mask::full, Mask::causal})
         for (int dim : {64, 128, 256})
           for (std::int64_t seqlen : {512, 2048, 8192})
-            check(gpu(), shape(dtype, mask, dim, seqlen, seqlen, 2048 / dim, 2048 / dim, 16384 / seqlen));
+            check(gpu(), grid_shape(dtype, mask, dim, seqlen, seqlen, 2048 / dim, 2048 / dim, 16384 / seqlen));
   }
   TEST_CASE("gpu: a thousand launches give the same bits") {
     if (!gpu().device) FLASHPTX_SKIP("no GPU: " + gpu().missing);
-    const auto p = shape(DataType::bf16, Mask::causal, 128, 1024, 1024, 8, 8, 2);
+    const auto p = grid_shape(DataType::bf16, Mask::causal, 128, 1024, 1024, 8, 8, 2);
     const Case c = make_case(p, Layout::bshd, Inputs::random, 1, true, 64);
     const Outcome first = run_case(*gpu().device, *gpu().attention, c, {});
     REQUIRE_MESSAGE(first.ok(), first.complaint());
