@@ -35,7 +35,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_two][_sym][_trace|_tracefew]
+// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -56,6 +56,7 @@ std::string KernelConfig::name() const {
   if (plan.o_own_buffer) s += "_ob";
   if (plan.pin_exp) s += "_pin";
   if (plan.two_level) s += "_two";
+  if (plan.fold_blocks) s += "_fold" + n(plan.fold_blocks);
   if (plan.symmetric) s += "_sym";
   if (plan.traced()) s += plan.trace == Marks::few ? "_tracefew" : "_trace";
   return s;
@@ -148,6 +149,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.pin_exp = r.take("_pin");
   c.plan.two_level = r.take("_two");
+  if (r.take("_fold")) c.plan.fold_blocks = r.number("blocks between folds");
   c.plan.symmetric = r.take("_sym");
   c.plan.trace = r.take("_tracefew") ? Marks::few : r.take("_trace") ? Marks::all : Marks::off;
   if (r.at != name.size()) r.fail("the end");
@@ -220,7 +222,13 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
 
 Plan long_keys_plan(const ProblemClass& problem) {
   Plan p = standard_plan(problem);
-  p.two_level = true;
+  const bool wide = std::max(problem.head_dim, problem.head_dim_v) > 128;
+  if (problem.scale_rows == 0 && (!wide || problem.v_transposed)) {
+    p.fold_blocks = 16;           // 2048 keys: 3 % in the worst case
+    if (wide) p.q_stages = 1;     // all of O must fit beside Q
+    return p;
+  }
+  p.two_level = true;     // no room for all of O, or for the scale of what was folded
   p.schedule = "serial";  // a block's product then lives in S's registers
   p.ping_pong = true;     // and the token is worth its waits: no product overlaps inside a warpgroup
   return p;
@@ -241,13 +249,12 @@ std::vector<KernelConfig> catalog() {
   for (int d : {64, 128, 256})
     for (Mask mask : {Mask::full, Mask::causal})
       for (bool v_transposed : {false, true}) {
-        if (v_transposed && d == 64) continue;  // serves from 4k rows on, a few percent faster
         KernelConfig c;
         c.problem = {DataType::e4m3, d, d, mask};
         c.problem.v_transposed = v_transposed;
         c.plan = standard_plan(c.problem);
         out.push_back(c);
-        if (v_transposed || d == 64) {
+        if (v_transposed) {
           c.plan = long_keys_plan(c.problem);
           out.push_back(c);
         }

@@ -66,6 +66,8 @@ struct Plan {
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
   bool symmetric = false;            // no producer warp: every warpgroup computes, thread 0 loads as well
   bool two_level = false;            // 8 bit: each block's P V starts afresh and is added to O in fp32 registers
+  int fold_blocks = 0;               // 8 bit: after so many blocks (a power of two) O is added to its staging buffer, as
+                                     // bf16, and starts anew; 0: never
   Marks trace = Marks::off;          // steps leave marks with the clock (gen/trace_events.h)
 
   bool traced() const { return trace != Marks::off; }

@@ -89,6 +89,7 @@ void emit_consumer_setup(ForwardContext& f) {
   f.block = k.b32("block");
   f.s_acc = k.f32("s_acc", f.n() / 2);
   f.o_acc = k.f32("o_acc", f.dv() / 2);
+  if (f.folds()) f.fold_scale = k.f32("fold_scale", 2), f.folded = k.pred("folded");
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.row_max = k.f32("row_max", 2);
@@ -285,6 +286,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
       k.section("O *= alpha");
       trace_mark(f, TraceEvent::rescale_o);
       emit_rescale_o(f);
+      emit_fold(f);
       break;
     case Do::pack_p:
       k.section(f.eight_bit() ? "P to e4m3" : "P to " + f.type());
@@ -435,6 +437,7 @@ Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, c
 void emit_empty_rows(ForwardContext& f) {
   Kernel& k = f.k;
   k.comment("no key is visible: O = 0, LSE = -inf");
+  if (f.folds()) k.mov_pred(f.folded, 0);
   for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
   for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
   if (f.checks_block_sums())
@@ -457,6 +460,10 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   if (f.config.plan.two_level)
     for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
+  if (f.folds()) {
+    for (int r = 0; r < 2; ++r) k.mov_f32(f.fold_scale[r], f32_imm(1.0f));
+    k.setp("gt", "u32", f.folded, f.own_blocks, f.config.plan.fold_blocks).note("O will be folded once at least");
+  }
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
   emit_trip(f, without(trips.peeled, {Do::qk}), Trip::peeled);
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
@@ -824,6 +831,10 @@ std::string check_forward(const KernelConfig& c) {
     return at("scale_rows", p.scale_rows, "must be 16, 32, 64 or 128");
   if (!p.eight_bit() && plan.two_level)
     return std::string("dtype ") + to_string(p.dtype) + " needs no two_level: its sums are fp32";
+  if (plan.fold_blocks && (!p.eight_bit() || plan.two_level || plan.symmetric || !plan.o_own_buffer))
+    return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
+  if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))
+    return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
   if (!p.eight_bit() && (p.v_transposed || p.scale_rows))
     return std::string("dtype ") + to_string(p.dtype) + " takes neither a transposed V nor scales";
   if (p.eight_bit() && plan.softmax == Softmax::lazy && plan.lazy_threshold_log2 > 8)
@@ -854,6 +865,8 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
     return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
   SharedLayout m(c);
+  if (plan.fold_blocks && m.o_slabs != m.slabs_o)
+    return at("fold_blocks", plan.fold_blocks, "needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns");
   if (!plan.o_own_buffer && m.slabs_o > m.slabs_qk)
     return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
   if (m.dynamic_bytes() > kMaxDynamicBytes)

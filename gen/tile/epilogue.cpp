@@ -167,6 +167,7 @@ void emit_epilogue(ForwardContext& f) {
       k.and_pred(noted, failed, f.is_lane0);
       k.if_(noted, [&] { note_failure(f); }, "in range");
     });
+  emit_unfold(f);
   for (int i = 0; i < f.o_acc.size(); ++i)
     k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.inverse[i / 2 % 2]);
   k.scope([&] {

@@ -92,6 +92,8 @@ struct ForwardContext {
   Reg out_row0, out_head, out_batch;  // the tile being stored: own first row, head, batch
   Vec inverse;                  // 1 / row sum of the tile being stored
   Reg first_unchecked;          // guarded: blocks from this number on have their maximum taken
+  Vec fold_scale;               // folds: what the rows of O in the staging buffer must be multiplied by
+  Reg folded;                   // folds: O is in part in the staging buffer
   Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
@@ -124,6 +126,7 @@ struct ForwardContext {
     if (!eight_bit()) return 0;
     return config.plan.softmax == Softmax::lazy ? 8 - config.plan.lazy_threshold_log2 : 8;
   }
+  bool folds() const { return config.plan.fold_blocks != 0; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
   // 8 bit, full: every row's limit is seqlen_k, and the two registers are wanted elsewhere.
@@ -187,6 +190,8 @@ void emit_scale_pv(ForwardContext& f, bool first);    // after exp_sum: P by gro
 void emit_guard(ForwardContext& f, const Reg& failed);
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);
+void emit_fold(ForwardContext& f);                    // fold.cpp: O into its staging buffer, every fold_blocks blocks
+void emit_unfold(ForwardContext& f);                  // and back
 void emit_finish_rows(ForwardContext& f);             // epilogue.cpp: 1 / row_sum, LSE
 void emit_epilogue(ForwardContext& f);
 void emit_release_q(ForwardContext& f, int tiles_ago);  // Q's slice may be refilled

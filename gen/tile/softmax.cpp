@@ -360,6 +360,8 @@ void emit_rescale_o(ForwardContext& f) {
   auto rescale = [&] {
     for (int i = 0; i < f.o_acc.size(); ++i)
       k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
+    if (f.folds())
+      for (int r = 0; r < 2; ++r) k.mul_ftz_f32(f.fold_scale[r], f.fold_scale[r], f.alpha[r]);
   };
   if (f.config.plan.softmax == Softmax::plain) rescale();
   else k.if_rare(f.grew, rescale, "the reference did not move");

@@ -123,9 +123,9 @@ void check(Bed& bed, DataType dtype, const Shape& shape, const std::string& kern
   }
 }
 
-std::string kernel(DataType dtype, Mask mask, const std::string& softmax) {
+std::string kernel(DataType dtype, Mask mask, const std::string& softmax, const char* more = "") {
   const std::string head = std::string("attn_fwd_") + to_string(dtype) + "_d64_" + to_string(mask);
-  return dtype == DataType::e4m3 ? head + "__q128_kv128_s2__serial_pp_" + softmax + "_ob"
+  return dtype == DataType::e4m3 ? head + "__q128_kv128_s2__serial_pp_" + softmax + "_ob" + more
                                  : head + "__q128_kv64_s2__overlap_pp_" + softmax;
 }
 
@@ -169,6 +169,12 @@ void every_shape(Bed& bed, DataType dtype, const std::string& softmax, bool cove
 void every_softmax(Bed& bed, DataType dtype, bool coverage) {
   for (const char* softmax : {"plain", "lazy0", dtype == DataType::e4m3 ? "lazy4" : "lazy8", "guarded1", "guarded3"})
     every_shape(bed, dtype, softmax, coverage);
+  if (dtype != DataType::e4m3) return;
+  // O leaves for its staging buffer in the middle of all that, and the reference moves while it is there.
+  for (const char* softmax : {"plain", "lazy4", "guarded1"}) {
+    check(bed, dtype, {70, 650, Mask::full}, kernel(dtype, Mask::full, softmax, "_fold2"));
+    check(bed, dtype, {150, 647, Mask::causal}, kernel(dtype, Mask::causal, softmax, "_fold2"));
+  }
 }
 
 // The kernels that problems get, at every head dimension, and scales that are no power of two.
@@ -176,8 +182,8 @@ void chosen_kernels(Bed& bed) {
   for (DataType dtype : {DataType::bf16, DataType::f16, DataType::e4m3})
     for (Mask mask : {Mask::full, Mask::causal})
       for (int dim : {64, 128, 256}) {
-        check(bed, dtype, {400, 1900, mask, dim, 4}, "", 1, nullptr, 100);
-        check(bed, dtype, {1900, 1500, mask, dim, 4}, "", 0.37f, nullptr, 100);
+        check(bed, dtype, {300, 900, mask, dim, 2}, "", 1, nullptr, 100);
+        check(bed, dtype, {900, 700, mask, dim, 2}, "", 0.37f, nullptr, 100);
       }
 }
 

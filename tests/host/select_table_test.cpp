@@ -179,7 +179,7 @@ TEST_SUITE("host/select_table") {
     p.allow_workspace = false;
     p.seqlen_k = single_level_keys + 1;
     CHECK(chosen(rows, p) == chosen({}, p));
-    CHECK(chosen(rows, p).find("_two") != std::string::npos);
+    CHECK(chosen(rows, p).find("_fold") != std::string::npos);
     p.seqlen_k = 4096;
     p.k_scale.block_rows = 128;
     CHECK(chosen(rows, p) == chosen({}, p));

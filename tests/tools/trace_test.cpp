@@ -111,7 +111,7 @@ TEST_SUITE("tools/trace") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas");
     for (KernelConfig c : catalog())
       for (Marks marks : {Marks::few, Marks::all}) {
-        if (!c.problem.eight_bit() || c.problem.head_dim < 128 || c.problem.mask == Mask::causal || c.plan.two_level) continue;
+        if (!c.problem.eight_bit() || c.problem.head_dim < 128 || c.problem.mask == Mask::causal || c.plan.two_level || c.plan.fold_blocks) continue;
         c.plan.trace = marks;
         CAPTURE(c.name());
         const test::Assembled a = test::assemble(emit(c).text);
