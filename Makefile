@@ -47,8 +47,8 @@ AREA-tests/reference/ := tests/gpu/
 AREA-tests/ := tests/gpu/
 area = $(or $(AREA-$(dir $(1))),$(dir $(1)))
 areas = $(sort $(foreach f,$(1),$(call area,$f)))
-# tests/main.cpp includes doctest with its implementation.
-ALONE := tests/main.cpp
+# tests/main.cpp includes doctest with its implementation; the other one names a namespace as a neighbour names a function.
+ALONE := tests/main.cpp tests/attention/exact_products_test.cpp
 grouped = $(if $(filter 1,$(TOGETHER)),$(call objects,$(1)),$(call objects,$(filter $(ALONE),$(1))) \
             $(call by_area,$(filter-out $(ALONE),$(1))))
 by_area = $(foreach a,$(call areas,$(1)),\

@@ -18,12 +18,12 @@ using test::Bed;
 
 namespace {
 
-std::vector<int> orders() { return std::getenv("FLASHPTX_EVERY_ORDER") ? std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int>{0, 2}; }
+std::vector<int> all_orders() { return std::getenv("FLASHPTX_EVERY_ORDER") ? std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int>{0, 2}; }
 
 std::vector<Bed>& beds() {
   static std::vector<Bed> all = [] {
     std::vector<Bed> out;
-    for (int seed : orders()) {
+    for (int seed : all_orders()) {
       EmulatorOptions o;
       o.seed = static_cast<std::uint64_t>(seed), o.adversary_level = seed == 0 ? 0 : 1 + seed % 2;
       o.multiprocessors = 2, o.threads = 1;
@@ -34,7 +34,7 @@ std::vector<Bed>& beds() {
   return all;
 }
 
-reference::Problem shape(DataType dtype, Mask mask, int dim, std::int64_t seqlen_q, std::int64_t seqlen_k) {
+reference::Problem odd_shape(DataType dtype, Mask mask, int dim, std::int64_t seqlen_q, std::int64_t seqlen_k) {
   reference::Problem p;
   p.dtype = dtype, p.mask = mask, p.head_dim = p.head_dim_v = dim, p.threads = 1;
   p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k;
@@ -70,7 +70,7 @@ TEST_SUITE("attention/every order") {
     for (int dim : {64, 128, 256})
       for (Mask mask : {Mask::full, Mask::causal})
         for (std::int64_t rows : {128, 16}) {
-          Case c = make_case(shape(DataType::e4m3, mask, dim, 139, 277), reference::Layout::bshd, reference::Inputs::random, 3, true, 0);
+          Case c = make_case(odd_shape(DataType::e4m3, mask, dim, 139, 277), reference::Layout::bshd, reference::Inputs::random, 3, true, 0);
           c.q_block = 64, c.k_block = c.v_block = rows;
           c.q_scale.assign(static_cast<std::size_t>(2 * ((139 + 63) / 64)), 1.0f);
           c.k_scale.assign(static_cast<std::size_t>((277 + rows - 1) / rows), 1.0f), c.v_scale = c.k_scale;
@@ -92,7 +92,7 @@ TEST_SUITE("attention/every order") {
         c.problem.mask = mask, c.problem.head_dim = c.problem.head_dim_v = 64;
         c.plan.tile_kv = 64, c.plan.schedule = schedule, c.plan.softmax = Softmax::plain;
         c.plan.ping_pong = false, c.plan.symmetric = true;
-        runs += in_every_order(make_case(shape(DataType::bf16, mask, 64, 201, 333), reference::Layout::bshd,
+        runs += in_every_order(make_case(odd_shape(DataType::bf16, mask, 64, 201, 333), reference::Layout::bshd,
                                          reference::Inputs::random, 17, true, 0), c.name());
       }
     say("symmetric", runs);
@@ -102,7 +102,7 @@ TEST_SUITE("attention/every order") {
     int runs = 0;
     for (Rung rung : {Rung::unfused_scores, Rung::fa1, Rung::fa2})
       for (Mask mask : {Mask::full, Mask::causal}) {
-        const reference::Tensors t = reference::make_tensors(shape(DataType::bf16, mask, 64, 77, 133), reference::Layout::bshd, reference::Inputs::random, 11);
+        const reference::Tensors t = reference::make_tensors(odd_shape(DataType::bf16, mask, 64, 77, 133), reference::Layout::bshd, reference::Inputs::random, 11);
         const reference::Result exact = attention_float64(t.problem), plain = attention_plain(t.problem);
         std::vector<float> first;
         for (Bed& bed : beds()) {

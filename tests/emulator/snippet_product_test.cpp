@@ -15,7 +15,7 @@ using namespace flashptx::emulator::test;
 
 namespace {
 
-constexpr Seed orders[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}, {4, 1}, {5, 2}};
+constexpr Seed product_orders[] = {{0, 0}, {1, 1}, {2, 2}, {3, 2}, {4, 1}, {5, 2}};
 
 // Sixteen bytes a thread and turn, between row-major global memory and a swizzled tile.
 std::string move_tile(const std::string& tile, int bytes, int global_offset, bool fill) {
@@ -98,7 +98,7 @@ TEST_SUITE("emulator/snippet_products") {
     const auto q = whole_numbers(64, 64, 1), k = whole_numbers(64, 64, 2);
     auto in = bf16_bytes(q);
     append(&in, bf16_bytes(k));
-    for (Seed s : orders) {
+    for (Seed s : product_orders) {
       Launcher l(s.seed, s.level);
       std::uint64_t out = l.upload(behind_results(in));
       const Status r = launch(l, text, "wgmma_ss", {&out});
@@ -122,7 +122,7 @@ TEST_SUITE("emulator/snippet_products") {
     std::vector<float> fragments(128 * 32);
     for (int t = 0; t < 128; ++t)
       for (int i = 0; i < 32; ++i) fragments[static_cast<std::size_t>(t * 32 + i)] = static_cast<float>(at(p, 64, row_of(t, i), column_of(t, i)));
-    for (Seed s : orders) {
+    for (Seed s : product_orders) {
       Launcher l(s.seed, s.level);
       std::uint64_t in = l.upload(fragments), out = l.upload(behind_results(bf16_bytes(v)));
       const Status r = launch(l, text, "wgmma_rs", {&in, &out});
@@ -158,7 +158,7 @@ TEST_SUITE("emulator/snippet_products") {
         for (int c = 0; c < 128; ++c) sum += at(q, 128, i, c) * at(k, 128, j, c);
         p[i][j] = reference::decode(DataType::e4m3, reference::encode(DataType::e4m3, sum));
       }
-    for (Seed s : orders) {
+    for (Seed s : product_orders) {
       Launcher l(s.seed, s.level);
       std::uint64_t out = l.upload(behind_results(in));
       const Status r = launch(l, text, "wgmma_fp8", {&out});
@@ -181,7 +181,7 @@ TEST_SUITE("emulator/snippet_products") {
     text = insert(text, "bar.sync 1, 128;", scope("p_dummy", move_tile("vt", 16384, 0, false)));
     std::vector<std::uint8_t> v(128 * 128);
     for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::uint8_t>(i * 37 + i / 128 * 11);
-    for (Seed s : orders) {
+    for (Seed s : product_orders) {
       Launcher l(s.seed, s.level);
       std::uint64_t io = l.upload(behind_results(v));
       const Status r = launch(l, text, "v_transpose", {&io});
@@ -206,7 +206,7 @@ TEST_SUITE("emulator/snippet_products") {
     const auto ds = whole_numbers(64, 64, 8), q = whole_numbers(64, 64, 9);
     auto in = bf16_bytes(ds);
     append(&in, bf16_bytes(q));
-    for (Seed s : orders) {
+    for (Seed s : product_orders) {
       Launcher l(s.seed, s.level);
       std::uint64_t out = l.upload(behind_results(in));
       const Status r = launch(l, text, "wgmma_transA", {&out});
