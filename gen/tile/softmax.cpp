@@ -6,7 +6,8 @@
 //   every p = 2^(-inf) = 0: no finite stand-in for -inf, no NaN.
 //   `huge`: when some |mc| >= 2^22 the rounding of mc could reach whole powers of two. Then S is re-centred
 //   in place (s - m, s clamped to FLT_MAX) and the offset becomes e = m*c - mc, so that p keeps the reference
-//   mc; beyond |e| > 32 neighbouring scores differ by more than 2^32 and e is dropped. Rare, uniform branch.
+//   mc; beyond |e| > 32 neighbouring scores differ by more than 2^32 and e is dropped. Rare, uniform branch. 8 bit: P has no
+//   room for 2^e, so that the reference of a re-centred block is m*c itself, and e goes into alpha instead.
 // guarded: see emit_guard and gen/tile/tile_load.cpp (redo_failed): most blocks take no maximum at all.
 // plain: the reference is the running maximum. lazy: it moves only when a row's maximum has grown by more
 // than 2^lazy_threshold_log2 (exact in the same sense; FlashAttention-4). A warp vote on thread-local
@@ -107,11 +108,37 @@ void log2_reference(ForwardContext& f, const Reg& mc, const Reg& m) {
   f.k.max_f32(mc, mc, f32_imm(-FLT_MAX));
 }
 
+// m*c - mc, exact but for the clamps.
+void reference_rest(ForwardContext& f, const Reg& rest, const Reg& m, const Reg& mc) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg finite = k.f32("m_finite"), minus = k.f32("minus_mc");
+    k.min_f32(finite, m, f32_imm(FLT_MAX));
+    k.max_f32(finite, finite, f32_imm(-FLT_MAX));
+    k.neg_f32(minus, mc);
+    k.fma_rn_f32(rest, finite, f.scale_log2, minus);
+    k.min_f32(rest, rest, f32_imm(FLT_MAX));
+    k.max_f32(rest, rest, f32_imm(-FLT_MAX));
+  });
+}
+
+// alpha = 2^(mc_old - mc), and the rows' sums by it. 8 bit: of m*c where that is not mc.
+void rescale_sums(ForwardContext& f, int r) {
+  Kernel& k = f.k;
+  k.ex2_approx_ftz_f32(f.alpha[r], f.alpha[r]).note("alpha = 2^(mc_old - mc); 0 for a first maximum");
+  for (int i = 0; i < f.sums_per_row(); ++i) {
+    const Reg sum = f.row_sum[f.sums_per_row() * r + i];
+    k.mul_ftz_f32(sum, sum, f.alpha[r]);
+  }
+}
+
 // New reference max(row_max, local) for both rows: exp_offset, alpha (unless first), huge.
 void move_reference(ForwardContext& f, const Vec& local, bool first) {
   Kernel& k = f.k;
   k.scope([&] {
-    Vec other = k.f32("other", 2), mc = k.f32("mc", 2), mc_old = k.f32("mc_old", 2);
+    Vec other = k.f32("other", 2), mc = k.f32("mc", 2), mc_old = k.f32("mc_old", 2), m_old;
+    const bool splits = f.eight_bit() && !first;  // the reference, into mc and the rest
+    if (splits) m_old = k.f32("m_old", 2);
     Reg size = k.f32("mc_size"), big = k.pred("is_big"), any = k.pred("any_big"), nonempty = k.pred("nonempty");
     for (int r = 0; r < 2; ++r) quad_max_s32(k, local[r]);
     k.setp("lt", "f32", big, local[0], f32_imm(0.0f));
@@ -126,6 +153,7 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
     for (int r = 0; r < 2; ++r) {
       if (!first) {
         log2_reference(f, mc_old[r], f.row_max[r]);
+        if (splits) k.mov_f32(m_old[r], f.row_max[r]);
         k.max_ftz_f32(f.row_max[r], f.row_max[r], local[r]);
       } else {
         k.mov_f32(f.row_max[r], local[r]);
@@ -133,11 +161,7 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
       log2_reference(f, mc[r], f.row_max[r]);
       if (!first) {
         k.sub_f32(f.alpha[r], mc_old[r], mc[r]);
-        k.ex2_approx_ftz_f32(f.alpha[r], f.alpha[r]).note("alpha = 2^(mc_old - mc); 0 for a first maximum");
-        for (int i = 0; i < f.sums_per_row(); ++i) {
-          const Reg sum = f.row_sum[f.sums_per_row() * r + i];
-          k.mul_ftz_f32(sum, sum, f.alpha[r]);
-        }
+        if (!splits) rescale_sums(f, r);
       }
       if (f.checks_block_sums()) k.mov_f32(f.p_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())));
       if (f.p_offset_log2()) k.sub_f32(f.exp_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())), mc[r]);
@@ -149,6 +173,16 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
       k.or_pred(any, any, big);
     }
     k.vote_sync_any_pred(f.huge, any);
+    if (!splits) return;
+    k.if_rare(f.huge, [&] {
+      for (int r = 0; r < 2; ++r) {
+        reference_rest(f, other[r], m_old[r], mc_old[r]);
+        reference_rest(f, mc_old[r], f.row_max[r], mc[r]);
+        k.sub_f32(other[r], other[r], mc_old[r]);
+        k.add_f32(f.alpha[r], f.alpha[r], other[r]);
+      }
+    }, "m*c and mc are the same to 2^-12");
+    for (int r = 0; r < 2; ++r) rescale_sums(f, r);
   });
 }
 
@@ -161,15 +195,18 @@ void recentre_huge(ForwardContext& f) {
       for (int r = 0; r < 2; ++r) {
         k.min_f32(m, f.row_max[r], f32_imm(FLT_MAX));
         k.max_f32(m, m, f32_imm(-FLT_MAX));
-        log2_reference(f, mc, f.row_max[r]);
-        k.neg_f32(mc, mc);
-        k.fma_rn_f32(f.exp_offset[r], m, f.scale_log2, mc).note("m*c - mc, exact");
-        k.abs_f32(size, f.exp_offset[r]);
-        k.setp("gtu", "f32", off, size, f32_imm(32.0f));
-        k.mov_f32(f.exp_offset[r], f32_imm(0.0f)).when(off);
-        if (f.checks_block_sums()) k.add_f32(f.exp_offset[r], f.exp_offset[r], f.p_offset[r]);
-        else if (f.p_offset_log2())
-          k.add_f32(f.exp_offset[r], f.exp_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())));
+        if (f.checks_block_sums()) {
+          k.mov_f32(f.exp_offset[r], f.p_offset[r]);
+        } else if (f.eight_bit()) {
+          k.mov_f32(f.exp_offset[r], f32_imm(static_cast<float>(f.p_offset_log2())));
+        } else {
+          log2_reference(f, mc, f.row_max[r]);
+          k.neg_f32(mc, mc);
+          k.fma_rn_f32(f.exp_offset[r], m, f.scale_log2, mc).note("m*c - mc, exact");
+          k.abs_f32(size, f.exp_offset[r]);
+          k.setp("gtu", "f32", off, size, f32_imm(32.0f));
+          k.mov_f32(f.exp_offset[r], f32_imm(0.0f)).when(off);
+        }
         for (const Reg& s : row_elements(f, r)) {
           k.min_f32(s, s, f32_imm(FLT_MAX)).note("an overflowed product counts as the largest score");
           k.sub_f32(s, s, m);

@@ -34,7 +34,7 @@ double lost(const std::string& kernel, std::int64_t keys) {
 TEST_SUITE("attention/long keys") {
   TEST_CASE("equal weights and V of one sign: one level loses keys, folded and two-level sums do not") {
     const std::string head = "attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded3_ob";
-    const double one = lost(head, 8192), folded = lost(head + "_fold16", 8192), often = lost(head + "_fold4", 8192),
+    const double one = lost(head, 8192), folded = lost(head + "_fold16", 8192), often = lost(head + "_fold2", 8192),
                  two = lost(head + "_two", 8192);
     CAPTURE(one);
     CAPTURE(folded);
@@ -43,7 +43,7 @@ TEST_SUITE("attention/long keys") {
     CHECK(one > 0.2);
     CHECK(folded < 0.035);
     CHECK(folded > 0.01);  // the model that gave these figures is the emulator's
-    CHECK(often < 0.01);
+    CHECK(often < 0.01);  // 32 times: what bf16 rounds away must not add up
     CHECK(two < 0.01);
   }
 
