@@ -220,19 +220,24 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   return p;
 }
 
-Plan long_keys_plan(const ProblemClass& problem) {
+Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
+  KernelConfig c{problem, plan};
+  c.plan.fold_blocks = 16;  // 2048 keys: 3 % in the worst case
+  const int d = std::max(problem.head_dim, problem.head_dim_v);
+  // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
+  if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true;
+  if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
+  // Scales by blocks have no registers left for the scale of what was folded.
+  if (problem.scale_rows == 0 && gen::check_forward(c).empty()) return c.plan;
+  c.plan.q_stages = 1;  // all of O may fit beside one Q
+  if (problem.scale_rows == 0 && gen::check_forward(c).empty()) return c.plan;
   Plan p = standard_plan(problem);
-  const bool wide = std::max(problem.head_dim, problem.head_dim_v) > 128;
-  if (problem.scale_rows == 0 && (!wide || problem.v_transposed)) {
-    p.fold_blocks = 16;           // 2048 keys: 3 % in the worst case
-    if (wide) p.q_stages = 1;     // all of O must fit beside Q
-    return p;
-  }
-  p.two_level = true;     // no room for all of O, or for the scale of what was folded
+  p.two_level = true;
   p.schedule = "serial";  // a block's product then lives in S's registers
   p.ping_pong = true;     // and the token is worth its waits: no product overlaps inside a warpgroup
   return p;
 }
+Plan long_keys_plan(const ProblemClass& problem) { return long_keys_plan(problem, standard_plan(problem)); }
 
 std::vector<KernelConfig> catalog() {
   std::vector<KernelConfig> out;

@@ -140,6 +140,8 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 // on normal data over the two-level kernel's: 1 % at 16k keys, 5 % at 64k, 11 % at 128k).
 constexpr int single_level_keys = 8192;
 Plan long_keys_plan(const ProblemClass& problem);
+// The same from a plan for fewer keys: O is folded where there is room, else sums are in two levels.
+Plan long_keys_plan(const ProblemClass& problem, const Plan& plan);
 
 // The curated kernels that stand in ptx/.
 std::vector<KernelConfig> catalog();

@@ -172,13 +172,13 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
     about = p.v_transposed   ? "8 bit, V given transposed"
             : c.v_transposed ? "8 bit, V transposed by a pass of its own, into the workspace"
                              : "8 bit, V transposed by three warps of the kernel";
-    if (long_keys) about += "; sums in two levels: more than 8192 keys";
+    if (long_keys) about += "; sums in parts: more than " + std::to_string(single_level_keys) + " keys";
   }
-  // Measured were sums in one level and scales by head.
-  const bool as_measured = !long_keys && c.scale_rows == 0;
-  if (const MeasuredRow* row = as_measured ? nearest_row(rows, c, p.seqlen_q) : nullptr) {
+  // Measured were scales by head.
+  if (const MeasuredRow* row = c.scale_rows == 0 ? nearest_row(rows, c, p.seqlen_q) : nullptr) {
     KernelConfig config{c, {}};
     if (plan_of(*row, &config)) {
+      if (long_keys) config.plan = long_keys_plan(c, config.plan);
       out->config = config;
       out->reason = about + (about.empty() ? "" : "; ") + reason_of(*row);
       return {};

@@ -69,8 +69,8 @@ bool transposition_pass_pays(const ForwardProblem& p);
 // ProblemClass::scale_rows of a kernel that takes the problem's scales.
 int kernel_scale_rows(const ForwardProblem& p);
 
-// unsupported when no row fits. `p` has passed check_problem. 8 bit: measured rows hold for scales by head and
-// at most single_level_keys keys; else the plan is standard_plan's or long_keys_plan's.
+// unsupported when no row fits. `p` has passed check_problem. 8 bit: measured rows hold for scales by head, else
+// the plan is standard_plan's; beyond single_level_keys keys long_keys_plan makes of it one that sums in parts.
 Status select_forward(const ForwardProblem& p, Selection* out);
 // The same over other measured rows; with none only the plain rules are left.
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out);
