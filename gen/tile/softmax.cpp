@@ -21,10 +21,10 @@
 // are scaled so that the sum falls to 56..112 and the block's largest p on a power of two, before P is rounded:
 // never a redo unless a p overflowed fp32. That the largest p of a row is exact in e4m3 matters: where one key
 // carries the row its rounding is the row's whole error. (plain has it exact always. Measured on outliers: without it
-// the worst element was 7.5 times plain's; as it stands RMS is 4 % above plain's on normal data with two checked
-// blocks. The second condition at half the row's sum gives 1 % and costs 1 to 5 % of the time; at a
-// quarter the error is 7 % below plain's, since then every block's largest p tends to be exact, for 2 to 12 % of
-// the time.) Rows whose first keys stand out keep offset 8; rows of many like scores end up lower, where nothing is
+// the worst element was 7.5 times plain's; as it stands RMS on normal data is above plain's by 1 % at 1k keys and 3 % at 8k with three checked
+// blocks, 4 % with two. The second condition at half the row's sum gives 1 % with two and costs 1 to 6 % of the time; at a
+// quarter the error is 7 % below plain's at 1k keys, 2 % above at 8k, since then every block's largest p tends to be
+// exact, for 2 to 12 % of the time.) Rows whose first keys stand out keep offset 8; rows of many like scores end up lower, where nothing is
 // lost: their mean p is what the 256 holds down. Cost in the usual block: four adds and minima, two compares, a vote.
 #include <cfloat>
 
