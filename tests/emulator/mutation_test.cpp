@@ -54,6 +54,7 @@ struct Harmless {
   const char* near = "";
   Region region = Region::anywhere;
 };
+const char* const waited_twice = "two levels: the block's products were waited for before they were added to O";
 const char* const next_k =
     "K of the next block is waited for before; it was asked for when the transposing warps had freed both halves of this V";
 const char* const first_of_redo =
@@ -84,6 +85,8 @@ const Harmless harmless[] = {
      "the next tile's S is waited for again where it is read"},
     {"wait_group count", R"(^wgmma\.wait_group)", R"( 1;)",
      "as above: O's group is the older one"},
+    {"drop wgmma.wait_group", R"(sync\.aligned 0;)", "", waited_twice, R"(add\.ftz\.f32 %o_acc\d+, %o_acc\d+, %o_new)"},
+    {"wait_group count", R"(^wgmma\.wait_group)", "", waited_twice, R"(add\.ftz\.f32 %o_acc\d+, %o_acc\d+, %o_new)"},
     {"drop mbarrier wait", R"(WAIT_([KQV]|RAW)_EMPTY)", "", first_of_redo, "", Region::redo},
     {"barrier offset", R"(try_wait.*(k|q|v|raw)_bar)", "", first_of_redo, "", Region::redo},
     {"drop mbarrier wait", R"(WAIT_TILE_EMPTY)", "", slot_again},
