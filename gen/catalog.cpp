@@ -193,7 +193,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
     } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1318 at 8k
       p.warpgroups = 2, p.kv_stages = 2, p.q_stages = 2, p.schedule = "overlap";
       if (problem.scale_rows != 0 && problem.scale_rows <= 32) p.schedule = "serial";  // overlap: spills
-    } else {  // 1101 at 8k; overlap, whose P V waits for the transposing warps in front of the next Q K^T, 1010
+    } else {  // 1101 at 8k; overlap 1010
       p.warpgroups = 2, p.kv_stages = 2, p.schedule = "trailing";
       if (problem.scale_rows != 0) p.schedule = "serial";
     }
