@@ -88,6 +88,16 @@ int at(const std::vector<int>& v, int columns, int row, int column) {
   return v[static_cast<std::size_t>(row * columns + column)];
 }
 
+// `count` floats that the kernel leaves in front of its inputs, in one order.
+std::vector<float> product(Seed s, const std::string& text, const char* entry, const std::vector<std::uint8_t>& inputs,
+                           std::size_t count) {
+  Launcher l(s.seed, s.level);
+  std::uint64_t out = l.upload(behind_results(inputs));
+  const Status r = launch(l, text, entry, {&out});
+  REQUIRE_MESSAGE(r.ok(), r.message);
+  return l.download<float>(out, count);
+}
+
 }  // namespace
 
 TEST_SUITE("emulator/snippet_products") {
@@ -99,11 +109,7 @@ TEST_SUITE("emulator/snippet_products") {
     auto in = bf16_bytes(q);
     append(&in, bf16_bytes(k));
     for (Seed s : product_orders) {
-      Launcher l(s.seed, s.level);
-      std::uint64_t out = l.upload(behind_results(in));
-      const Status r = launch(l, text, "wgmma_ss", {&out});
-      REQUIRE_MESSAGE(r.ok(), r.message);
-      const auto got = l.download<float>(out, 64 * 64);
+      const auto got = product(s, text, "wgmma_ss", in, 64 * 64);
       int wrong = 0;
       for (int i = 0; i < 64; ++i)
         for (int j = 0; j < 64; ++j) {
@@ -159,11 +165,7 @@ TEST_SUITE("emulator/snippet_products") {
         p[i][j] = reference::decode(DataType::e4m3, reference::encode(DataType::e4m3, sum));
       }
     for (Seed s : product_orders) {
-      Launcher l(s.seed, s.level);
-      std::uint64_t out = l.upload(behind_results(in));
-      const Status r = launch(l, text, "wgmma_fp8", {&out});
-      REQUIRE_MESSAGE(r.ok(), r.message);
-      const auto got = l.download<float>(out, 128 * 64);
+      const auto got = product(s, text, "wgmma_fp8", in, 128 * 64);
       int wrong = 0;
       for (int t = 0; t < 128; ++t)
         for (int i = 0; i < 64; ++i) {
@@ -207,11 +209,7 @@ TEST_SUITE("emulator/snippet_products") {
     auto in = bf16_bytes(ds);
     append(&in, bf16_bytes(q));
     for (Seed s : product_orders) {
-      Launcher l(s.seed, s.level);
-      std::uint64_t out = l.upload(behind_results(in));
-      const Status r = launch(l, text, "wgmma_transA", {&out});
-      REQUIRE_MESSAGE(r.ok(), r.message);
-      const auto got = l.download<float>(out, 128 * 32);
+      const auto got = product(s, text, "wgmma_transA", in, 128 * 32);
       int wrong = 0;
       for (int t = 0; t < 128; ++t)
         for (int i = 0; i < 32; ++i) {
