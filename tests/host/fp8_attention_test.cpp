@@ -200,6 +200,11 @@ TEST_SUITE("host/fp8_attention") {
       // Attention alone may start while the launch before it ends, where graphs can hold that.
       for (const test::FakeDevice::Launch& l : b.device.launches)
         CHECK(l.dims.programmatic_dependent == (!hadamard_v && l.entry.rfind("attn_", 0) == 0));
+      // Then it must wait before it reads anything: the emulator orders no grids, so that no run would notice.
+      for (const std::string& image : b.device.loaded_images)
+        if (image.find(".entry attn_") != std::string::npos)
+          for (const char* read : {"cp.async.bulk.tensor.4d.shared", "ld.global"})
+            CHECK(image.find("griddepcontrol.wait", image.find("role: producer")) < image.find(read, image.find("role: producer")));
       // Every map of the second stream but that of O lies in its workspace.
       for (const TensorMapDesc& d : b.device.encoded) {
         CAPTURE(d.name);
