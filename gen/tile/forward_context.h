@@ -97,6 +97,7 @@ struct ForwardContext {
   Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
+  Vec p_direct;                 // fast mode: e4m3 codes of the direct words, two in the halves of a register
   Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
   Reg v_scale;                  // 8 bit: the tile's V scale; by blocks: that of the block added to O last
@@ -126,6 +127,8 @@ struct ForwardContext {
     if (!eight_bit()) return 0;
     return config.plan.softmax == Softmax::lazy ? 8 - config.plan.lazy_threshold_log2 : 8;
   }
+  bool direct() const { return config.plan.direct_of_16 != 0; }
+  int direct_words() const { return n() / 8 * config.plan.direct_of_16 / 16; }
   bool folds() const { return config.plan.fold_blocks != 0; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
@@ -180,6 +183,11 @@ void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int
 void emit_mask(ForwardContext& f);                    // mask.cpp
 void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp
 void emit_exp_sum(ForwardContext& f);
+std::vector<Reg> row_elements(ForwardContext& f, int r);  // of S or P
+// 8 bit, guarded: P, row sums and O of a block whose sums show that its offset is too high or too low
+void rescale_block(ForwardContext& f, const Vec& sum);
+void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: fast mode
+void emit_pack_p_direct(ForwardContext& f);
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage

@@ -31,13 +31,6 @@
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
-namespace {
-
-constexpr float kHuge = 4194304.0f;  // 2^22: ulp 0.5
-constexpr float kHuge8 = 4096.0f;    // 8 bit: there offset - mc must round to within 2^-12 too
-constexpr float kMostSum = 256.0f;   // e4m3 ends at 448
-constexpr float kWantedSum = 112.0f;
-
 
 // Column elements of row r: i with i/2%2 == r.
 std::vector<Reg> row_elements(ForwardContext& f, int r) {
@@ -46,6 +39,14 @@ std::vector<Reg> row_elements(ForwardContext& f, int r) {
     if (i / 2 % 2 == r) out.push_back(f.s_acc[i]);
   return out;
 }
+
+namespace {
+
+constexpr float kHuge = 4194304.0f;  // 2^22: ulp 0.5
+constexpr float kHuge8 = 4096.0f;    // 8 bit: there offset - mc must round to within 2^-12 too
+constexpr float kMostSum = 256.0f;   // e4m3 ends at 448
+constexpr float kWantedSum = 112.0f;
+
 
 // The maximum over the four lanes that share a row.
 void quad_max_s32(Kernel& k, const Reg& value) {
@@ -292,8 +293,6 @@ void emit_guard(ForwardContext& f, const Reg& failed) {
   });
 }
 
-namespace {
-
 // P, the sums and O (in the step rescale_o) of all the warp's rows but those to which the block adds next to nothing:
 // their largest p need not be exact, and scaling up block after block could overflow O.
 void rescale_block(ForwardContext& f, const Vec& sum) {
@@ -334,6 +333,8 @@ void rescale_block(ForwardContext& f, const Vec& sum) {
   });
 }
 
+namespace {
+
 void exp_sum_of_block(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -365,7 +366,8 @@ void exp_sum_of_block(ForwardContext& f) {
 void emit_exp_sum(ForwardContext& f) {
   Kernel& k = f.k;
   if (f.checks_block_sums()) {
-    exp_sum_of_block(f);
+    if (f.direct()) emit_exp_sum_direct(f);
+    else exp_sum_of_block(f);
     return;
   }
   // Two partial sums a row: four independent add chains a thread.
@@ -425,7 +427,8 @@ void pack_p_e4m3(ForwardContext& f) {
 
 void emit_pack_p(ForwardContext& f) {
   if (f.eight_bit()) {
-    pack_p_e4m3(f);
+    if (f.direct()) emit_pack_p_direct(f);
+    else pack_p_e4m3(f);
     return;
   }
   // A operand register r of key step t holds S elements 8t + 2r (low half) and 8t + 2r + 1: no shuffle.

@@ -1,0 +1,215 @@
+// Fast mode (Plan::direct_of_16), 8 bit, guarded softmax: part of P gets its e4m3 bits without an exponential.
+//
+// e4m3's bits, read as an integer, are close to 8 (log2 p + 7): exact at powers of two, linear between them. With x = S c - mc +
+// offset, n = round(8 (x + 7 - kBias)) clamped at 0 *is* the code. One fma gives n in units of 2^-24, the step of f16's
+// subnormals, so that cvt.rn.relu.f16x2.f32 rounds, clamps and leaves the codes of two keys in the halves of a
+// register; prmt takes four of them as a word of P. Shifted left by 7 a code is the f16 of p * 2^-8 (e4m3's bias is 7, f16's
+// 15, subnormals included): add.f16x2 sums exactly what the tensor cores multiply, numerator and denominator agree.
+//
+// Linear between powers of two is up to 6 % above 2^x; kBias takes the mean of that away, so that direct and exact words weigh
+// the same. It stays below 1/16, so that the largest key of a row (x = 8) still gets its exact code. RMS error over
+// plain's in float64 on normal data, 1k keys: 4 words of 16 1.05, 6 1.07, 8 1.09, 10 1.12, 12 1.14, 16 1.18 times
+// (without the bias 16: 1.30), and what the guarded softmax adds (1 to 3 %) on top; the same at 8k.
+//
+// Nothing wraps unseen: above 2^11 the conversion counts in f16 numbers, still monotone, to infinity. Codes from 128 on show in
+// the bits that an OR over all codes has beyond 7; those from 121 to 127 make the f16 sum more than 256. Either sends the warp to
+// rescale_block, with p from the codes (decode_all), which then come from the rounded p. A p that overflows fp32 there
+// makes the sum infinite, the tile is done again. Below a true maximum no code exceeds 120.
+//
+// Per word of 4 elements, warp instructions (ALU runs at half rate beside wgmma, MUFU at 3/4; clocks of a quarter SM):
+//   exact:  4 fma, 4 ex2, 4 add, 2 cvt              MUFU 43, ALU  8
+//   direct: 4 fma, 2 cvt, 2 shl, 2 add, 1 lop3, 1 prmt    ALU 24
+// A trip of 192 x 128 has 48 words, of 128 x 128 32; predicted MUFU / ALU clocks of 192 x 128 by words of 16: 0: 2048 / 384,
+// 4: 1536 / 576, 6: 1280 / 672, 8: 1024 / 768, 10: 768 / 864, beside 768 tensor clocks at head_dim 64 and 1536 at 128.
+// Next: softmax.cpp (rescale_block), pack_p_e4m3 there for the order of the bytes.
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+namespace {
+
+constexpr float kBias = 0.055f;       // log2 units
+constexpr float kCodeUnit = 0x1p-21f; // 8 codes a log2 unit, 2^-24 each
+
+// Of a thread's words of P (16 keys of one row each), spread over columns; the rows' columns differ.
+bool is_direct(ForwardContext& f, int word) {
+  const int half = f.config.plan.direct_of_16 / 2, row = word % 2;  // of 8 words a row
+  const int at = word / 2 + row * (half == 0 ? 0 : half < 4 ? 4 / half : 1);
+  return (at + 1) * half / 8 != at * half / 8;
+}
+
+// f(word, first element, codes): the word's elements are first, first + 1, first + 4, first + 5.
+template <class F>
+void for_words(ForwardContext& f, F&& visit) {
+  int codes = 0;
+  for (int word = 0; word < f.p.size(); ++word) {
+    const int first = 16 * (word / 4) + 8 * (word / 2 % 2) + 2 * (word % 2);
+    const bool direct = is_direct(f, word);
+    visit(word, first, direct ? codes : -1);
+    if (direct) codes += 2;
+  }
+}
+
+// In the rare branch: p of every direct element into S's registers.
+void decode_all(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.comment("p of the codes");
+  k.scope([&] {
+    Vec half = k.b16("code_half", 2);
+    Reg none = k.pred("no_code");
+    for_words(f, [&](int, int first, int codes) {
+      if (codes < 0) return;
+      for (int pair = 0; pair < 2; ++pair) {
+        k.mov_b32(half.all(), f.p_direct[codes + pair]);
+        for (int i = 0; i < 2; ++i) {
+          const Reg p = f.s_acc[first + 4 * pair + i];
+          k.cvt_f32_f16(p, half[i]);
+          k.setp("eq", "f32", none, p, f32_imm(0.0f)).note("below every code");
+          k.fma_rn_f32(p, p, f32_imm(1 / kCodeUnit), f32_imm(kBias - 7));
+          k.ex2_approx_ftz_f32(p, p);
+          k.mov_f32(p, f32_imm(0.0f)).when(none);
+        }
+      }
+    });
+  });
+}
+
+// And back, rounded as exact elements are.
+void encode_all(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.comment("codes of the scaled p");
+  k.scope([&] {
+    Reg half = k.b16("two_codes"), zero = k.b16("no_codes");
+    k.emit("mov.b16", {zero, 0}, Location::current());
+    for_words(f, [&](int, int first, int codes) {
+      if (codes < 0) return;
+      for (int pair = 0; pair < 2; ++pair) {
+        const Reg to = f.p_direct[codes + pair];
+        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half, f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
+        k.mov_b32(to, std::vector<Reg>{half, zero});
+        k.prmt_b32(to, to, 0, hex(0x4140)).note("a code in each half");
+      }
+    });
+  });
+}
+
+struct Sums {
+  Vec exact;   // two a row
+  Vec direct;  // f16x2, one a row
+  Reg codes;   // OR of all
+};
+
+void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, const Reg& c, const Reg& offset, bool* started) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg p = k.b32("p_f16x2");
+    for (int pair = 0; pair < 2; ++pair) {
+      const Reg low = f.s_acc[first + 4 * pair], high = f.s_acc[first + 4 * pair + 1], to = f.p_direct[codes + pair];
+      k.fma_rn_ftz_f32(low, low, c, offset);
+      k.fma_rn_ftz_f32(high, high, c, offset);
+      k.cvt_rn_relu_x2_f32("f16", to, high, low);
+      k.shl_b32(p, to, 7);
+      if (started[r]) k.add_f16x2(s.direct[r], s.direct[r], p);
+      else k.mov_b32(s.direct[r], p);
+      started[r] = true;
+    }
+    if (codes) {
+      k.or_b32(s.codes, s.codes, f.p_direct[codes]);
+      k.or_b32(s.codes, s.codes, f.p_direct[codes + 1]);
+    } else {
+      k.or_b32(s.codes, f.p_direct[0], f.p_direct[1]);
+    }
+  });
+}
+
+// P by words and their sums: sum[r] of this thread's columns.
+void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg c = k.f32("code_scale"), low = k.f32("low_sum"), high = k.f32("high_sum");
+    Vec offset = k.f32("code_offset", 2), half = k.b16("sum_half", 2);
+    k.mul_ftz_f32(c, f.scale_log2, f32_imm(kCodeUnit));
+    k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
+    for (int r = 0; r < 2; ++r)
+      k.fma_rn_f32(offset[r], f.exp_offset[r], f32_imm(kCodeUnit), f32_imm((7 - kBias) * kCodeUnit));
+    bool exact_started[4] = {}, direct_started[2] = {};
+    for_words(f, [&](int word, int first, int codes) {
+      const int r = word % 2;
+      if (codes >= 0) {
+        direct_word(f, s, r, first, codes, c, offset[r], direct_started);
+        return;
+      }
+      for (int i : {first, first + 1, first + 4, first + 5}) {
+        const int chain = 2 * r + i % 2;
+        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
+        k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
+        if (exact_started[chain]) k.add_ftz_f32(s.exact[chain], s.exact[chain], f.s_acc[i]);
+        else k.mov_f32(s.exact[chain], f.s_acc[i]);
+        exact_started[chain] = true;
+      }
+    });
+    for (int r = 0; r < 2; ++r) {
+      k.mov_b32(half.all(), s.direct[r]);
+      k.cvt_f32_f16(low, half[0]);
+      k.cvt_f32_f16(high, half[1]);
+      k.add_ftz_f32(low, low, high);
+      if (exact_started[2 * r]) {
+        k.add_ftz_f32(high, s.exact[2 * r], s.exact[2 * r + 1]);
+        k.fma_rn_ftz_f32(sum[r], low, f32_imm(256.0f), high).note("f16 held p * 2^-8");
+      } else {
+        k.mul_ftz_f32(sum[r], low, f32_imm(256.0f)).note("f16 held p * 2^-8");
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void emit_exp_sum_direct(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Sums s{k.f32("block_sum", 4), k.b32("direct_sum", 2), k.b32("all_codes")};
+    Vec sum = k.f32("row_block_sum", 2);
+    Reg worst = k.f32("worst"), over = k.pred("over"), also = k.pred("also_over"), free = k.pred("no_maximum");
+    exp_and_sum(f, s, sum);
+    for (int r = 0; r < 2; ++r) {
+      k.min_f32(worst, f.row_sum[r], f32_imm(256.0f));
+      k.setp("gtu", "f32", r ? also : over, sum[r], worst);
+    }
+    k.or_pred(over, over, also);
+    k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
+    k.setp("ne", "u32", also, s.codes, 0).note("p of 512 or more: its code is no e4m3, its share of the sum is wrong");
+    k.or_pred(over, over, also);
+    k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
+    k.and_pred(over, over, free);
+    k.vote_sync_any_pred(over, over);
+    k.if_rare(over, [&] {
+      decode_all(f);
+      for (int r = 0; r < 2; ++r) {
+        std::vector<Reg> row = row_elements(f, r);
+        k.add_ftz_f32(sum[r], row[0], row[1]);
+        for (std::size_t i = 2; i < row.size(); ++i) k.add_ftz_f32(sum[r], sum[r], row[i]);
+      }
+      rescale_block(f, sum);
+      encode_all(f);
+    }, "no p can exceed 256");
+    for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
+  });
+}
+
+void emit_pack_p_direct(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec half = k.b16("p_half", 2);
+    for_words(f, [&](int word, int first, int codes) {
+      if (codes >= 0) {
+        k.prmt_b32(f.p[word], f.p_direct[codes], f.p_direct[codes + 1], hex(0x6420));
+        return;
+      }
+      for (int h = 0; h < 2; ++h)
+        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[first + 4 * h + 1], f.s_acc[first + 4 * h]);
+      k.mov_b32(f.p[word], half.all());
+    });
+  });
+}
+
+}  // namespace flashptx::gen
