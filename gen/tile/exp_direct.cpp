@@ -13,7 +13,7 @@
 //
 // Nothing wraps unseen: above 2^11 the conversion counts in f16 numbers, still monotone, to infinity. Codes from 128 on show in
 // the bits that an OR over all codes has beyond 7; those from 121 to 127 make the f16 sum more than 256. Either sends the warp to
-// rescale_block, with p from the codes (decode_all), which then come from the rounded p. A p that overflows fp32 there
+// rescale_block, with p from the codes (decode_all), which then follow from what is left of p. A p that overflows fp32 there
 // makes the sum infinite, the tile is done again. Below a true maximum no code exceeds 120.
 //
 // Per word of 4 elements, warp instructions (ALU runs at half rate beside wgmma, MUFU at 3/4; clocks of a quarter SM):
@@ -49,25 +49,26 @@ void for_words(ForwardContext& f, F&& visit) {
   }
 }
 
-// In the rare branch: p of every direct element into S's registers.
+// In the rare branch: p of every direct element into S's registers, the value that its code has and that the sums of other
+// blocks got for it. From 1080 on, 2^128, infinity.
 void decode_all(ForwardContext& f) {
   Kernel& k = f.k;
   k.comment("p of the codes");
   k.scope([&] {
-    Vec half = k.b16("code_half", 2);
-    Reg none = k.pred("no_code");
+    Reg code = k.b32("code"), bits = k.b32("code_bits"), subnormal = k.f32("subnormal"), is_small = k.pred("is_subnormal");
     for_words(f, [&](int, int first, int codes) {
       if (codes < 0) return;
-      for (int pair = 0; pair < 2; ++pair) {
-        k.mov_b32(half.all(), f.p_direct[codes + pair]);
-        for (int i = 0; i < 2; ++i) {
-          const Reg p = f.s_acc[first + 4 * pair + i];
-          k.cvt_f32_f16(p, half[i]);
-          k.setp("eq", "f32", none, p, f32_imm(0.0f)).note("below every code");
-          k.fma_rn_f32(p, p, f32_imm(1 / kCodeUnit), f32_imm(kBias - 7));
-          k.ex2_approx_ftz_f32(p, p);
-          k.mov_f32(p, f32_imm(0.0f)).when(none);
-        }
+      for (int i = 0; i < 4; ++i) {
+        const Reg p = f.s_acc[first + 4 * (i / 2) + i % 2], pair = f.p_direct[codes + i / 2];
+        if (i % 2) k.shr_u32(code, pair, 16);
+        else k.and_b32(code, pair, hex(0xffff));
+        k.min_u32(code, code, 1080);
+        k.shl_b32(bits, code, 20);
+        k.add_u32(bits, bits, hex(0x3c000000));
+        k.emit("mov.b32", {p, bits}, Location::current());
+        k.fma_rn_f32(subnormal, p, f32_imm(2.0f), f32_imm(-0x1p-6f));
+        k.setp("lt", "u32", is_small, code, 8);
+        k.mov_f32(p, subnormal).when(is_small);
       }
     });
   });

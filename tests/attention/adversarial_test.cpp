@@ -170,8 +170,10 @@ void every_softmax(Bed& bed, DataType dtype, bool coverage) {
   for (const char* softmax : {"plain", "lazy0", dtype == DataType::e4m3 ? "lazy4" : "lazy8", "guarded1", "guarded3"})
     every_shape(bed, dtype, softmax, coverage);
   if (dtype != DataType::e4m3) return;
+  for (const char* softmax : {"guarded1_fast8", "guarded3_fast12", "guarded1_fast16", "guarded2_fast4"})  // part of P from codes
+    every_shape(bed, dtype, softmax, coverage);
   // O leaves for its staging buffer in the middle of all that, and the reference moves while it is there.
-  for (const char* softmax : {"plain", "lazy4", "guarded1"}) {
+  for (const char* softmax : {"plain", "lazy4", "guarded1", "guarded1_fast12"}) {
     check(bed, dtype, {70, 650, Mask::full}, kernel(dtype, Mask::full, softmax, "_fold2"));
     check(bed, dtype, {150, 647, Mask::causal}, kernel(dtype, Mask::causal, softmax, "_fold2"));
   }

@@ -34,6 +34,8 @@ const Kind kinds[] = {
     {"attn_fwd_e4m3_d64_causal__q128_kv128_s2_qs2__trailing_pp_guarded1_dyn_ob", 110, 132, 140},
     {"attn_fwd_e4m3_d64_full_vt__q128_kv128_s2__serial_pp_guarded2_ob", 110, 132, 140},
     {"attn_fwd_e4m3_d64_causal__q128_kv128_s2_qs2__serial_pp_guarded1_dyn_ob_fold2", 110, 132, 140},
+    {"attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_fast16_ob", 110, 132, 140},
+    {"attn_fwd_e4m3_d64_causal_vt__q128_kv128_s2_qs2__trailing_pp_guarded1_fast8_dyn_ob", 110, 132, 140},
 };
 
 KernelConfig parsed(const std::string& name) {
