@@ -241,6 +241,13 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
 }
 Plan long_keys_plan(const ProblemClass& problem) { return long_keys_plan(problem, standard_plan(problem)); }
 
+Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
+  KernelConfig c{problem, plan};
+  c.plan.softmax = Softmax::guarded;
+  c.plan.direct_of_16 = fast_words;
+  return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
+}
+
 std::vector<KernelConfig> catalog() {
   std::vector<KernelConfig> out;
   for (DataType dtype : {DataType::bf16, DataType::f16})
@@ -266,6 +273,11 @@ std::vector<KernelConfig> catalog() {
           out.push_back(c);
         }
       }
+  KernelConfig fast;
+  fast.problem = {DataType::e4m3, 128, 128, Mask::full};
+  fast.problem.v_transposed = true;
+  fast.plan = fast_plan(fast.problem, standard_plan(fast.problem));
+  out.push_back(fast);
   // The same computation with a plain softmax and two warpgroups: the one to read first.
   KernelConfig simple;
   simple.plan.softmax = Softmax::plain;

@@ -78,6 +78,12 @@ std::string describe(const flashptx::DeviceInfo& i) {
   return s;
 }
 
+Status check_fast(int32_t fast, int32_t reserved) {
+  if (fast != 0 && fast != 1) return invalid("fast is " + std::to_string(fast) + ": must be 0 or 1");
+  if (reserved != 0) return invalid("reserved is " + std::to_string(reserved) + ": must be 0");
+  return {};
+}
+
 Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem* p) {
   if (c.dtype < FLASHPTX_F16 || c.dtype > FLASHPTX_E5M2)
     return Status::error(StatusCode::unsupported, "dtype is " + std::to_string(c.dtype) +
@@ -91,6 +97,7 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
     return invalid("use_softmax_scale is " + std::to_string(c.use_softmax_scale) + ": must be 0 or 1");
   if (c.use_softmax_scale != 0 && c.softmax_scale != c.softmax_scale)
     return invalid("softmax_scale is nan: must be finite and >= 0");
+  if (Status s = check_fast(c.fast, c.reserved); !s.ok()) return s;
   p->dtype = static_cast<flashptx::DataType>(c.dtype);
   p->mask = static_cast<flashptx::Mask>(c.mask);
   p->batch = c.batch;
@@ -108,6 +115,7 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
   if (c.use_dtype_o != 0) p->dtype_o = static_cast<flashptx::DataType>(c.dtype_o);
   p->v_transposed = c.v_transposed != 0;
   p->allow_workspace = c.allow_workspace != 0;
+  p->fast = c.fast != 0;
   p->q_scale = {c.q_scale.batch, c.q_scale.head, c.q_scale.block_rows};
   p->k_scale = {c.k_scale.batch, c.k_scale.head, c.k_scale.block_rows};
   p->v_scale = {c.v_scale.batch, c.v_scale.head, c.v_scale.block_rows};
@@ -137,13 +145,16 @@ Status read_call(const flashptx_context* context, const flashptx_forward_problem
 Status read_fp8_options(const flashptx_fp8_options* options, flashptx::Fp8Options* o) {
   if (options == nullptr) return invalid("options is a null pointer");
   flashptx_fp8_options c;
-  if (Status s = read_struct(options, "flashptx_fp8_options", sizeof c, &c); !s.ok()) return s;
+  constexpr std::size_t first_version = offsetof(flashptx_fp8_options, fast);
+  if (Status s = read_struct(options, "flashptx_fp8_options", first_version, &c); !s.ok()) return s;
+  if (Status s = check_fast(c.fast, c.reserved); !s.ok()) return s;
   for (const auto& [name, value] : {std::pair{"hadamard", c.hadamard}, std::pair{"hadamard_v", c.hadamard_v}})
     if (value != 0 && value != 1)
       return invalid(std::string(name) + " is " + std::to_string(value) + ": must be 0 or 1");
   o->dtype = static_cast<flashptx::DataType>(c.dtype);
   o->scale_kind = static_cast<flashptx::ScaleKind>(c.scale_kind);
   o->block_rows = c.block_rows;
+  o->fast = c.fast != 0;
   o->hadamard = c.hadamard != 0, o->hadamard_v = c.hadamard_v != 0, o->seed = c.seed;
   o->rope = static_cast<flashptx::Rope>(c.rope), o->table = static_cast<flashptx::DataType>(c.table_dtype);
   o->position_q = c.position_q, o->position_k = c.position_k, o->table_rows = c.table_rows;

@@ -65,7 +65,7 @@ ScaleStrides scale_strides(const PrepareProblem& p) {
 ForwardProblem inner_problem(const ForwardProblem& p, const Fp8Options& o, const PrepareProblem& q,
                              const PrepareProblem& k, const PrepareProblem& v) {
   ForwardProblem f = p;
-  f.dtype = o.dtype, f.dtype_o = p.dtype;
+  f.dtype = o.dtype, f.dtype_o = p.dtype, f.fast = o.fast;
   f.softmax_scale = p.scale();
   f.q = q.y, f.k = k.y, f.v = v.y;
   f.v_transposed = v.transpose;

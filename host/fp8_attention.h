@@ -23,6 +23,7 @@ struct Fp8Options {
   std::int64_t block_rows = 0;      // block: rows of Q, K, V that share a scale; 0 = 128 (V^T in one pass)
   bool hadamard = false;            // Q and K
   bool hadamard_v = false;          // V; O is turned back
+  bool fast = false;                // attention in fast mode (ForwardProblem::fast)
   std::uint32_t seed = 0;           // of the signs
   Rope rope = Rope::none;           // of Q and K
   DataType table = DataType::f32;   // of cos and sin (table_rows, head_dim / 2)

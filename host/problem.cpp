@@ -192,6 +192,7 @@ Status check_key_blocks(const char* name, const ScaleStrides& s) {
 Status check_eight_bit(const ForwardProblem& p) {
   if (!p.eight_bit()) {
     if (p.v_transposed) return unsupported("v_transposed is set: only e4m3 and e5m2 take V transposed");
+    if (p.fast) return unsupported("fast is set: only e4m3 and e5m2 have a fast mode");
     return {};
   }
   if (p.dtype_o != DataType::f16 && p.dtype_o != DataType::bf16)

@@ -41,6 +41,7 @@ struct ForwardProblem {
   DataType dtype_o = DataType::bf16;
   bool v_transposed = false;   // V is V^T as the transposition pass writes it: v.seq is the stride of its head_dim_v rows
   bool allow_workspace = false;  // V may be transposed by a pass of its own, into memory that run() is given
+  bool fast = false;           // a faster kernel is welcome whose RMS error is up to 1.25 times plain e4m3's (gen/tile/exp_direct.cpp)
   ScaleStrides q_scale, k_scale, v_scale;
   std::int64_t q_scale_group = 1;  // query heads that share a scale
 

@@ -195,6 +195,32 @@ TEST_SUITE("attention/adversarial") {
   TEST_CASE("emulator: bf16, plain, lazy and guarded") { every_softmax(test::emulator_bed(), DataType::bf16, true); }
   TEST_CASE("emulator: f16, plain, lazy and guarded") { every_softmax(test::emulator_bed(), DataType::f16, true); }
   TEST_CASE("emulator: e4m3, plain, lazy and guarded") { every_softmax(test::emulator_bed(), DataType::e4m3, true); }
+  // The rule of fast mode, on the data that it speaks of: 1.25 times plain e4m3's, plain being what FlashAttention-3 has.
+  TEST_CASE("emulator: fast mode's RMS error on normal data") {
+    Bed& bed = test::emulator_bed();
+    const auto factor = [&](std::int64_t keys, int dim, Mask mask, int words, const char* more) {
+      reference::Problem p;
+      p.dtype = DataType::e4m3, p.mask = mask, p.head_dim = p.head_dim_v = dim, p.heads_q = p.heads_kv = 2;
+      p.seqlen_q = 192, p.seqlen_k = keys, p.scale = 1 / std::sqrt(static_cast<float>(dim));
+      const Case c = make_case(p, reference::Layout::bshd, reference::Inputs::random, 7, true, 0);
+      ForwardChoice choice;
+      choice.kernel = std::string("attn_fwd_e4m3_d") + std::to_string(dim) + "_" + to_string(mask) + (dim == 256 ? "__q128" : "__q192") +
+                      "_kv128_s2__serial_pp_guarded3" + (words ? "_fast" + std::to_string(words) : "") + "_ob" + more;
+      const Outcome r = run_case(*bed.device, *bed.attention, c, choice);
+      CHECK_MESSAGE(r.ok(), choice.kernel, ": ", r.complaint());
+      return r.error.rms / r.error.plain_rms;
+    };
+    for (const auto& [keys, dim] : {std::pair{1024, 64}, {1000, 128}, {640, 256}, {6000, 64}})
+      for (Mask mask : {Mask::full, Mask::causal}) {
+        const double exact = factor(keys, dim, mask, 0, ""), some = factor(keys, dim, mask, 4, ""), most = factor(keys, dim, mask, fast_words, "");
+        CAPTURE(keys);
+        CAPTURE(dim);
+        CHECK(exact < some);  // else nothing is direct
+        CHECK(some < most);
+        CHECK(most < 1.22);
+      }
+    CHECK(factor(2500, 64, Mask::full, fast_words, "_fold2") < 1.22);
+  }
   TEST_CASE("emulator: e4m3, the kernel that problems get") {
     check(test::emulator_bed(), DataType::e4m3, {300, 700, Mask::full, 64, 2}, "", 0.37f, nullptr, 100);
   }

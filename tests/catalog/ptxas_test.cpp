@@ -1,6 +1,9 @@
 // ptxas on every catalogued kernel: it must assemble, spill nothing, serialise nothing and honour setmaxnreg.
 // Next: tests/catalog/golden_test.cpp.
+#include <map>
+
 #include "gen/catalog.h"
+#include "host/select.h"
 #include "tests/support.h"
 
 using namespace flashptx;
@@ -44,6 +47,26 @@ TEST_SUITE("catalog/ptxas") {
             config.plan = long_keys_plan(config.problem);
             check_clean(config);
           }
+  }
+
+  TEST_CASE("so does every kernel of fast mode that the host may choose") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    std::map<std::string, KernelConfig> kernels;
+    for (int d : {64, 128, 256})
+      for (Mask mask : {Mask::full, Mask::causal})
+        for (bool v_transposed : {false, true})
+          for (int rows : {0, 128})
+            for (std::int64_t keys : {512, 1024, 2048, 4096, 8192, 16384}) {
+              ForwardProblem p;
+              p.dtype = DataType::e4m3, p.mask = mask, p.batch = p.heads_q = p.heads_kv = 1, p.head_dim = d;
+              p.seqlen_q = p.seqlen_k = keys, p.v_transposed = v_transposed, p.fast = true;
+              p.k_scale.block_rows = rows;
+              Selection s;
+              REQUIRE(select_forward(p, &s).ok());
+              CHECK((s.config.plan.direct_of_16 != 0 || s.config.plan.two_level));
+              if (s.config.plan.direct_of_16) kernels[s.config.name()] = s.config;
+            }
+    for (const auto& [name, config] : kernels) check_clean(config);
   }
 
   TEST_CASE("auxiliary kernels assemble") {

@@ -126,6 +126,15 @@ TEST_SUITE("host/fp8_attention") {
     CHECK(complaint(shape(Mask::causal, 128, 70, 140), o, Inputs::random) == "");
   }
 
+  TEST_CASE("fast mode agrees with float64 within its allowance, and is another kernel") {
+    for (ScaleKind kind : {ScaleKind::head, ScaleKind::block}) {
+      Fp8Options o = recipe(kind, true);
+      o.fast = true;
+      CHECK(complaint(shape(Mask::full, 128, 130, 700), o) == "");
+      CHECK(complaint(shape(Mask::causal, 64, 130, 400, 4, 2), o) == "");
+    }
+  }
+
   TEST_CASE("a wrong preparation is noticed") {
     ChainCase c = make_chain_case(shape(Mask::full, 64, 70, 140), Layout::bshd, Inputs::random, 3, true, 0,
                                   recipe(ScaleKind::head, true));
@@ -348,6 +357,20 @@ TEST_SUITE("host/fp8_attention_c") {
     for (void* p : {x, o, workspace}) flashptx_device_free(c.context.get(), p);
   }
 
+  TEST_CASE("fast is asked for by its switch, and not by a header from before it") {
+    C c;
+    REQUIRE_MESSAGE(c.make() == FLASHPTX_OK, c.error());
+    CHECK_FALSE(has_direct_p(flashptx_plan_kernel(c.plan)));
+    flashptx_plan_destroy(c.plan);
+    c.plan = nullptr, c.options.fast = 1;
+    REQUIRE_MESSAGE(c.make() == FLASHPTX_OK, c.error());
+    CHECK(has_direct_p(flashptx_plan_kernel(c.plan)));
+    flashptx_plan_destroy(c.plan);
+    c.plan = nullptr, c.options.size = offsetof(flashptx_fp8_options, fast);  // a header from before
+    REQUIRE_MESSAGE(c.make() == FLASHPTX_OK, c.error());
+    CHECK_FALSE(has_direct_p(flashptx_plan_kernel(c.plan)));
+  }
+
   TEST_CASE("refuses null pointers, sizes and switches by name") {
     C c;
     CHECK(flashptx_plan_fp8_attention(c.context.get(), &c.problem, &c.options, nullptr) == FLASHPTX_INVALID_ARGUMENT);
@@ -364,7 +387,16 @@ TEST_SUITE("host/fp8_attention_c") {
     c.options.size = sizeof c.options, c.options.hadamard = 2;
     CHECK(c.make() == FLASHPTX_INVALID_ARGUMENT);
     CHECK(says(c.error(), "hadamard is 2: must be 0 or 1"));
-    c.options.hadamard = 0, c.options.dtype = FLASHPTX_F32;
+    c.options.hadamard = 0, c.options.fast = 2;
+    CHECK(c.make() == FLASHPTX_INVALID_ARGUMENT);
+    CHECK(says(c.error(), "fast is 2: must be 0 or 1"));
+    c.options.fast = 1, c.options.reserved = 7;
+    CHECK(c.make() == FLASHPTX_INVALID_ARGUMENT);
+    CHECK(says(c.error(), "reserved is 7: must be 0"));
+    c.options.reserved = 0, c.options.fast = 0, c.problem.fast = 1;
+    CHECK(c.make() == FLASHPTX_UNSUPPORTED);
+    CHECK(says(c.error(), "fast is set"));
+    c.problem.fast = 0, c.options.dtype = FLASHPTX_F32;
     CHECK(c.make() == FLASHPTX_UNSUPPORTED);
     CHECK(says(c.error(), "fp8 dtype is 4"));
     c.options.dtype = FLASHPTX_E4M3, c.problem.v_transposed = 1;

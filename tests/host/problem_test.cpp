@@ -90,6 +90,8 @@ TEST_SUITE("host/problem") {
     CHECK(contains(fp8([](auto& p) { p.q_scale_group = 0; }), "q_scale_group is 0"));
     CHECK(refusal([](auto& p) { p.v_transposed = true; }) ==
           "v_transposed is set: only e4m3 and e5m2 take V transposed");
+    CHECK(fp8([](auto& p) { p.fast = true; }).empty());
+    CHECK(refusal([](auto& p) { p.fast = true; }) == "fast is set: only e4m3 and e5m2 have a fast mode");
   }
 
   TEST_CASE("refuses a scale that is negative, infinite or overflows in base 2") {

@@ -185,6 +185,39 @@ TEST_SUITE("host/select_table") {
     CHECK(chosen(rows, p) == chosen({}, p));
   }
 
+  TEST_CASE("8 bit: fast mode only where it was asked for, and where its kernel exists") {
+    ForwardProblem p = problem(4096, 128, Mask::full, DataType::e4m3);
+    const auto words = [&] {
+      Selection s;
+      REQUIRE(select_forward(p, &s).ok());
+      CHECK((s.reason.find("fast mode") != std::string::npos) == p.fast);
+      CHECK(gen::check_forward(s.config).empty());
+      return s.config.plan.direct_of_16;
+    };
+    CHECK(words() == 0);
+    const std::vector<MeasuredRow> rows(measured_rows().begin(), measured_rows().end());
+    const std::string usual = chosen(rows, p);
+    p.fast = true;
+    CHECK(words() == fast_words);
+    const std::string fast = chosen(rows, p), part = "_fast" + std::to_string(fast_words);
+    REQUIRE(fast.find(part) != std::string::npos);
+    CHECK(std::string(fast).erase(fast.find(part), part.size()) == usual);
+    p.seqlen_k = single_level_keys + 1;
+    CHECK(words() == fast_words);
+    p.seqlen_k = 4096;
+    p.k_scale.block_rows = p.v_scale.block_rows = 128;
+    CHECK(words() == fast_words);
+    p.softmax_scale = 1e-31f;
+    CHECK(words() == 0);
+    KernelConfig config;
+    REQUIRE(KernelConfig::parse("attn_fwd_e4m3_d128_full_bs128__q192_kv128_s2_qs2__serial_pp_guarded3_fast12_dyn_ob", &config, nullptr));
+    CHECK(check_forced(p, config).message.find("softmax_scale is") != std::string::npos);
+    p.softmax_scale = 1;
+    CHECK(check_forced(p, config).ok());
+    p.k_scale.block_rows = 64;
+    CHECK(words() == 0);
+  }
+
   TEST_CASE("a row that cannot be used leaves the choice to the plain rules") {
     Selection plain;
     REQUIRE(select_among({}, problem(5000, 128), &plain).ok());

@@ -41,7 +41,8 @@ class ForwardProblem(ctypes.Structure):  # flashptx_forward_problem
                 ("head_dim_v", c_int64), ("use_softmax_scale", c_int32), ("softmax_scale", c_float),
                 ("q", Strides), ("k", Strides), ("v", Strides), ("o", Strides), ("kernel", c_char_p), ("ptx", c_char_p),
                 ("dtype_o", c_int32), ("use_dtype_o", c_int32), ("v_transposed", c_int32), ("allow_workspace", c_int32),
-                ("q_scale", ScaleStrides), ("k_scale", ScaleStrides), ("v_scale", ScaleStrides), ("q_scale_group", c_int64)]
+                ("q_scale", ScaleStrides), ("k_scale", ScaleStrides), ("v_scale", ScaleStrides), ("q_scale_group", c_int64),
+                ("fast", c_int32), ("reserved", c_int32)]
 
 
 class ForwardArgs(ctypes.Structure):  # flashptx_forward_args
@@ -52,7 +53,8 @@ class ForwardArgs(ctypes.Structure):  # flashptx_forward_args
 class Fp8Options(ctypes.Structure):  # flashptx_fp8_options
     _fields_ = [("size", c_size_t), ("dtype", c_int32), ("scale_kind", c_int32), ("block_rows", c_int64),
                 ("hadamard", c_int32), ("hadamard_v", c_int32), ("seed", ctypes.c_uint32), ("rope", c_int32),
-                ("table_dtype", c_int32), ("position_q", c_int64), ("position_k", c_int64), ("table_rows", c_int64)]
+                ("table_dtype", c_int32), ("position_q", c_int64), ("position_k", c_int64), ("table_rows", c_int64),
+                ("fast", c_int32), ("reserved", c_int32)]
 
 
 DTYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2, torch.float8_e5m2: 3}
@@ -94,7 +96,7 @@ class Library:
 
     def plan(self, device, dtype, causal, scale, q_shape, k_shape, v_dim, strides, kernel=None, fp8=None):
         """Shapes are (batch, heads, seqlen, dim); strides: (batch, seq, head) of q, k, v, o in elements. fp8: None, or
-        (dtype, scales, hadamard, seed) of FP8 inside."""
+        (dtype, scales, hadamard, seed, fast) of FP8 inside."""
         key = (device, dtype, causal, scale, q_shape, k_shape, v_dim, strides, kernel, fp8)
         with self.lock:
             if key not in self.plans:
@@ -109,9 +111,9 @@ class Library:
                 if fp8 is None:
                     status = self.lib.flashptx_plan_forward(context, ctypes.byref(problem), ctypes.byref(plan))
                 else:
-                    inside, scales, hadamard, seed = fp8
+                    inside, scales, hadamard, seed, fast = fp8
                     options = Fp8Options(size=ctypes.sizeof(Fp8Options), dtype=DTYPES[inside], scale_kind=SCALES[scales],
-                                         hadamard=int(hadamard), seed=seed)
+                                         hadamard=int(hadamard), seed=seed, fast=int(fast))
                     status = self.lib.flashptx_plan_fp8_attention(context, ctypes.byref(problem), ctypes.byref(options),
                                                                   ctypes.byref(plan))
                 self.check(status, context)
@@ -172,12 +174,14 @@ def attention(q, k, v, causal=False, scale=None):
     return attention_op(q, k, v, causal, scale)
 
 
-def fp8_attention(q, k, v, causal=False, scale=None, dtype=torch.float8_e4m3fn, scales="block", hadamard=True, seed=1):
-    """attention() of 16-bit tensors computed in FP8: quantised, with random signs and Hadamard on q and k, in one call."""
+def fp8_attention(q, k, v, causal=False, scale=None, dtype=torch.float8_e4m3fn, scales="block", hadamard=True, seed=1,
+                  fast=False):
+    """attention() of 16-bit tensors computed in FP8: quantised, with random signs and Hadamard on q and k, in one call. fast:
+    P's error may be 1.25 times plain FP8's."""
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     o, lse = outputs(q, v)
     with torch.cuda.device(q.device):
-        library().forward(q, k, v, o, lse, causal, scale, fp8=(dtype, scales, hadamard, seed))
+        library().forward(q, k, v, o, lse, causal, scale, fp8=(dtype, scales, hadamard, seed, fast))
     return o, lse
 
 
@@ -218,9 +222,9 @@ def check_float8_op(q, k, v):
     return relative_rms(attention(*eight, True), reference(*(x.double() for x in eight), True)) < 0.04
 
 
-def check_fp8_inside(q, k, v, causal, scales, hadamard):
+def check_fp8_inside(q, k, v, causal, scales, hadamard, fast=False):
     """Q, K, V and P are rounded: about 5 % in all for normal data."""
-    return relative_rms(fp8_attention(q, k, v, causal, scales=scales, hadamard=hadamard), reference(q, k, v, causal)) < 0.08
+    return relative_rms(fp8_attention(q, k, v, causal, scales=scales, hadamard=hadamard, fast=fast), reference(q, k, v, causal)) < 0.08
 
 
 def check_fp8_graph(q, k, v):
@@ -294,7 +298,8 @@ def main():
         for scales in SCALES:
             for hadamard in (False, True):
                 report(f"FP8 inside, scales by {scales}, hadamard={hadamard}, causal={causal}",
-                       check_fp8_inside(q8, k8, v8, causal, scales, hadamard))
+                       check_fp8_inside(q8, k8, v8, causal, scales, hadamard)
+                       and check_fp8_inside(q8, k8, v8, causal, scales, hadamard, fast=True))
     report("float8 op", check_float8_op(q8, k8, v8))
     report("FP8 inside, CUDA graph", check_fp8_graph(q8, k8, v8))
     report("fused qkv", check_fused_qkv(torch.bfloat16))

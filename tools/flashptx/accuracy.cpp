@@ -73,11 +73,12 @@ reference::Problem shape_of(DataType dtype, int head_dim, std::int64_t heads, st
 }
 
 // The same kernel with another softmax; the plan's own where that is what it has.
-ForwardChoice with_softmax(const std::string& kernel, Softmax softmax) {
+ForwardChoice with_softmax(const std::string& kernel, Softmax softmax, bool fast) {
   KernelConfig c;
   std::string error;
   if (!KernelConfig::parse(kernel, &c, &error)) return {};
   c.plan.softmax = softmax;
+  if (fast) c.plan = fast_plan(c.problem, c.plan);
   ForwardChoice choice;
   choice.kernel = c.name();
   return choice;
@@ -96,7 +97,8 @@ class Runner {
   using Judge = std::function<void(const std::vector<float>& o, AccuracyRow*)>;
   // O of the rows that the tensors' problem selects: (batch, row, head, dim), a row for each softmax.
   Status each_softmax(const reference::Tensors& t, const Method& m, AccuracyRow row, const Judge& judge);
-  Status compute(const reference::Tensors& t, const Method& m, Softmax softmax, std::string* kernel, std::vector<float>* o);
+  Status compute(const reference::Tensors& t, const Method& m, Softmax softmax, bool fast, std::string* kernel,
+                 std::vector<float>* o);
   void add(const AccuracyRow& row) {
     out_->rows.push_back(row);
     if (done_) done_(row);
@@ -116,7 +118,7 @@ AccuracyRow row_of(AccuracyTest test, const Method& m, const reference::Problem&
   return r;
 }
 
-Status Runner::compute(const reference::Tensors& t, const Method& m, Softmax softmax, std::string* kernel,
+Status Runner::compute(const reference::Tensors& t, const Method& m, Softmax softmax, bool fast, std::string* kernel,
                        std::vector<float>* o) {
   const reference::Problem& p = t.problem;
   Case c;
@@ -132,7 +134,7 @@ Status Runner::compute(const reference::Tensors& t, const Method& m, Softmax sof
     return s;
   };
   if (Status s = plan({}); !s.ok()) return s;
-  if (Status s = plan(with_softmax(*kernel, softmax)); !s.ok()) return s;
+  if (Status s = plan(with_softmax(*kernel, softmax, fast)); !s.ok()) return s;
   const std::size_t workspace_bytes = m.fp8 ? chain->workspace_bytes() : 0;
   GuardedBuffer q(device_, t.q.size()), k(device_, t.k.size()), v(device_, t.v.size());
   GuardedBuffer out(device_, static_cast<std::size_t>(t.o_elements * 2)), workspace(device_, workspace_bytes);
@@ -163,11 +165,13 @@ Status Runner::compute(const reference::Tensors& t, const Method& m, Softmax sof
 }
 
 Status Runner::each_softmax(const reference::Tensors& t, const Method& m, AccuracyRow row, const Judge& judge) {
-  for (Softmax softmax : {Softmax::plain, Softmax::guarded}) {
+  for (int i = 0; i < (size_.fast && m.fp8 ? 3 : 2); ++i) {
     AccuracyRow r = row;
-    r.softmax = to_string(softmax);
+    const bool fast = i == 2;
+    const Softmax softmax = i == 0 ? Softmax::plain : Softmax::guarded;
+    r.softmax = fast ? "fast" : to_string(softmax);
     std::vector<float> o;
-    const Status s = compute(t, m, softmax, &r.kernel, &o);
+    const Status s = compute(t, m, softmax, fast, &r.kernel, &o);
     if (s.ok()) judge(o, &r);
     else if (s.code == StatusCode::unsupported || s.code == StatusCode::invalid_argument) r.note = "not run: " + s.message;
     else return s;

@@ -8,7 +8,7 @@
 //             Every query has its needle, spread over all positions from the first to the last
 //
 // Methods: an unfused computation on the CPU, the 16-bit kernels, and the FP8 chain by recipe; the kernels with both
-// softmaxes. Next: accuracy_print.cpp, accuracy_command.cpp, host/fp8_attention.h.
+// softmaxes, FP8 in fast mode too on request. Next: accuracy_print.cpp, accuracy_command.cpp, host/fp8_attention.h.
 #pragma once
 
 #include <functional>
@@ -26,6 +26,7 @@ struct AccuracySize {
   std::int64_t heads = 16, rows = 512;  // outliers: rows of each head that are compared
   std::int64_t queries = 256;           // constant, needle
   std::uint64_t seed = 1;
+  bool fast = false;                    // FP8 in fast mode too
 };
 AccuracySize accuracy_size(bool small);  // small: seconds on the emulator
 

@@ -19,7 +19,7 @@ struct AccuracyOptions {
   std::int64_t heads = 0, rows = 0, queries = 0;
   std::uint64_t seed = 1;
   std::string size = "auto", csv, svg;
-  bool json = false;
+  bool json = false, fast = false;
 };
 
 AccuracySize size_from(const AccuracyOptions& o, bool emulator) {
@@ -33,7 +33,7 @@ AccuracySize size_from(const AccuracyOptions& o, bool emulator) {
   if (o.heads > 0) s.heads = o.heads;
   if (o.rows > 0) s.rows = o.rows;
   if (o.queries > 0) s.queries = o.queries;
-  s.seed = o.seed;
+  s.seed = o.seed, s.fast = o.fast;
   return s;
 }
 
@@ -87,6 +87,7 @@ void add_accuracy(Command& app) {
   c->add_option("--needle-keys", o.needle_keys, "needle: keys; several")->delimiter(',');
   c->add_option("--queries", o.queries, "constant, needle: queries, which is positions of the needle")->check(range(1, 1 << 20));
   c->add_option("--seed", o.seed, "Of the random data")->capture_default_str();
+  c->add_flag("--fast", o.fast, "FP8 in fast mode too, a row beside those of the two softmaxes");
   c->add_option("--csv", o.csv, "Write this file too");
   c->add_option("--svg", o.svg, "Write NAME_rmse.svg and NAME_constant.svg");
   c->add_flag("--json", o.json, "JSON in place of the table");

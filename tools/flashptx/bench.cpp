@@ -208,7 +208,11 @@ void Bench::measure(std::vector<Contender>& contenders) {
 }
 
 Status Bench::plan(const ForwardProblem& problem, const BenchKernel& kernel, Contender* out) {
-  if (!kernel.chain) return attention_.plan_forward(problem, kernel.choice, &out->plan);
+  if (!kernel.chain) {
+    ForwardProblem own = problem;
+    own.fast = kernel.fast;
+    return attention_.plan_forward(own, kernel.choice, &out->plan);
+  }
   ForwardProblem sixteen_bit = problem;
   sixteen_bit.allow_workspace = false;  // the chain decides
   return plan_fp8_attention(attention_, sixteen_bit, *kernel.chain, kernel.choice, &out->chain);

@@ -26,6 +26,7 @@ struct BenchKernel {
   std::string label;      // as printed: the name, "host" for the host's choice, "cubin:NAME"
   ForwardChoice choice;
   std::optional<Fp8Options> chain = {};  // 16-bit problems: preparation and FP8 attention, all of it timed
+  bool fast = false;      // ForwardProblem::fast, of 8-bit problems
 };
 
 struct BenchGrid {

@@ -30,7 +30,7 @@ struct BenchCommand {
   BenchOptions bench;
   ChainOptions chain;
   std::string mode = "burst", csv, cubin_dir;
-  bool json = false;
+  bool json = false, fast = false;
   int ordinal = 0;
 };
 
@@ -210,7 +210,13 @@ void run_bench(BenchCommand& o) {
     if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%zu of %zu \r", done, problems.size());
     ++done;
     std::vector<BenchKernel> contenders = fitting(kernels, p);
+    if (o.fast && p.eight_bit()) contenders.push_back({"host, fast", {}, {}, true});
     if (recipe) contenders.push_back({chain_label(*recipe, to_string(p.dtype)), {}, recipe});
+    if (recipe && o.fast) {
+      Fp8Options fast = *recipe;
+      fast.fast = true;
+      contenders.push_back({chain_label(fast, to_string(p.dtype)), {}, fast});
+    }
     std::vector<BenchRow> rows;
     const Status s = bench.run(p, contenders, &rows);
     for (const BenchRow& r : rows) {
@@ -242,6 +248,7 @@ void add_bench(Command& app) {
       ->capture_default_str();
   c->add_option("--dtype", o.dtypes)->delimiter(',')->capture_default_str();
   add_chain_options(*c, o.chain);
+  c->add_flag("--fast", o.fast, "e4m3, e5m2: also the host's choice in fast mode (more error), beside what runs without it");
   c->add_option("--head-dim", o.grid.head_dims)->delimiter(',')->capture_default_str();
   c->add_option("--seqlen", o.grid.seqlens)->delimiter(',')->capture_default_str();
   c->add_option("--mask", o.masks)->delimiter(',')->check(one_of({"full", "causal"}))->capture_default_str();

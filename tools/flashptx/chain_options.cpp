@@ -49,6 +49,7 @@ std::string describe(const Fp8Options& o) {
   if (o.rope != Rope::none) s += o.rope == Rope::half ? ", rope half" : ", rope interleaved";
   if (o.hadamard) s += ", hadamard on Q, K";
   if (o.hadamard_v) s += o.hadamard ? ", V" : ", hadamard on V";
+  if (o.fast) s += ", fast";
   return s;
 }
 

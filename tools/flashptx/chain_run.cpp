@@ -33,14 +33,15 @@ std::vector<std::uint8_t> bytes_of(const std::vector<float>& v) {
 }
 
 // The kernel and the unfused computation share what quantisation did to Q, K and V and differ in how P was rounded: by at
-// most sqrt(2) * 2.6 % of P, where the whole error of that computation is 5 % (of P, V and the scores).
-constexpr double largest_share = 0.75;
+// most sqrt(2) * 2.6 % of P, where the whole error of that computation is 5 % (of P, V and the scores). Fast mode: the
+// kernel's 2.6 % may be 1.25 times as much.
+constexpr double largest_share = 0.75, largest_share_fast = 0.85;
 
-void check_same(const ChainCase& c, const std::vector<float>& o, reference::Error* error) {
+void check_same(const ChainCase& c, const std::vector<float>& o, bool fast, reference::Error* error) {
   double largest = 0;
   for (double x : c.base.exact.o) largest = std::max(largest, std::fabs(x));
   const Difference d = difference({o.begin(), o.end()}, c.base.plain.o);
-  const double allowed = largest_share * error->plain_rms + 0.5 * reference::epsilon(c.base.problem().dtype) * largest;
+  const double allowed = (fast ? largest_share_fast : largest_share) * error->plain_rms + 0.5 * reference::epsilon(c.base.problem().dtype) * largest;
   if (!error->ok || d.rms <= allowed) return;
   error->ok = false;
   error->first_failure = "O is off the unfused computation of the same recipe by RMS " + std::to_string(d.rms) +
@@ -49,7 +50,7 @@ void check_same(const ChainCase& c, const std::vector<float>& o, reference::Erro
 
 // LSE has no tile to be judged by: its largest error over all rows, by the factor of a largest O. Where a value stands out,
 // one step of its rounding is most of a row's error, and f32 in another order may take the other step.
-void check_lse(const Case& c, const std::vector<float>& lse, reference::Error* error) {
+void check_lse(const Case& c, const std::vector<float>& lse, bool fast, reference::Error* error) {
   double plain = 0, largest = 0;
   std::size_t worst = 0;
   for (std::size_t i = 0; i < lse.size(); ++i) {
@@ -60,7 +61,7 @@ void check_lse(const Case& c, const std::vector<float>& lse, reference::Error* e
     plain = std::max(plain, std::fabs(c.plain.lse[i] - wanted));
     largest = std::max(largest, std::fabs(wanted));
   }
-  error->lse_allowed = 4 * plain + 0x1p-11 * (1 + largest);
+  error->lse_allowed = 4 * plain + 0x1p-11 * (1 + largest) + (fast ? reference::Problem::direct_lse : 0);
   if (error->lse_max <= error->lse_allowed || !error->ok) return;
   error->ok = false;
   error->first_failure = "LSE[" + std::to_string(worst) + "]: wanted " + std::to_string(c.exact.lse[worst]) + ", got " +
@@ -151,8 +152,9 @@ Outcome run_chain(Device& device, Attention& attention, const ChainCase& c, cons
   judged.dtype = c.options.dtype, judged.dtype_o = p.dtype;
   const std::vector<float> gathered = gather_o(c.base, out.o_bytes);
   out.error = reference::compare(judged, c.base.exact, c.base.plain, gathered, {});
-  check_same(c, gathered, &out.error);
-  check_lse(c.base, gather_lse(c.base, out.lse_bytes), &out.error);
+  const bool fast = has_direct_p(out.kernel);
+  check_same(c, gathered, fast, &out.error);
+  check_lse(c.base, gather_lse(c.base, out.lse_bytes), fast, &out.error);
   if (repeats > 0)
     out.status = device.time([&] { return plan->run(at, nullptr); }, 5, repeats, nullptr, &out.milliseconds);
   return out;

@@ -17,7 +17,7 @@ struct ProblemOptions {
   std::string dtype = "bf16", layout = "bshd", inputs = "random", device = "auto";
   std::int64_t batch = 1, heads = 2, heads_kv = 0, seqlen_q = 256, seqlen_k = -1;
   int head_dim = 128, head_dim_v = 0, ordinal = 0;
-  bool causal = false;
+  bool causal = false, fast = false;
   double scale = unset_scale;
   std::uint64_t seed = 1;
 };

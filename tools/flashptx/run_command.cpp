@@ -143,7 +143,7 @@ void run_run(const RunOptions& o) {
   reference::Problem shape = problem_from(o.problem);
   const bool chained = o.chain.given();
   Fp8Options fp8;
-  if (chained) fp8 = fp8_from(o.chain, &shape);
+  if (chained) fp8 = fp8_from(o.chain, &shape), fp8.fast = o.problem.fast;
   ForwardChoice choice;
   choice.kernel = o.kernel;
   if (!o.schedule.empty()) choice.schedule = schedule_or_leave(o.schedule);
@@ -164,6 +164,7 @@ void run_run(const RunOptions& o) {
                             o.check_rows, fp8);
   else
     plain = make_case(shape, layout_from(o.problem), inputs_from(o.problem), o.problem.seed, !o.no_lse, o.check_rows);
+  plain.fast = o.problem.fast;
   const Case& c = chained ? chain.base : plain;
   const RunOnce run_once = [&](Device& device, Attention& attention, int repeats) {
     if (!chained) return run_case(device, attention, c, choice, repeats);
@@ -192,6 +193,7 @@ void add_run(Command& app) {
   add_problem_options(*c, o.problem);
   add_device_options(*c, o.problem);
   add_chain_options(*c, o.chain);
+  c->add_flag("--fast", o.problem.fast, "e4m3, e5m2: the faster kernel whose RMS error is up to 1.25 times plain FP8's");
   c->add_option("--kernel", o.kernel, "Name of the kernel to use; default: the host's choice");
   c->add_option("--schedule", o.schedule, schedule_help);
   c->add_option("--ptx", o.ptx_file, "Run this PTX file in place of the generated text (entry and parameters kept)")

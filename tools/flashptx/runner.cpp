@@ -89,7 +89,7 @@ ForwardProblem host_problem(const Case& c) {
   f.batch = p.batch, f.heads_q = p.heads_q, f.heads_kv = p.heads_kv;
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k;
   f.head_dim = p.head_dim, f.head_dim_v = p.head_dim_v;
-  f.softmax_scale = p.scale;
+  f.softmax_scale = p.scale, f.fast = c.fast;
   f.allow_workspace = true;
   const auto scale_strides = [](std::int64_t heads, std::int64_t rows, std::int64_t block) {
     const std::int64_t blocks = block ? (rows + block - 1) / block : 1;
@@ -106,6 +106,11 @@ double flops(const reference::Problem& p) {
   const double all = 2.0 * static_cast<double>(p.seqlen_q) * static_cast<double>(p.seqlen_k) *
                      static_cast<double>(p.head_dim + p.head_dim_v) * static_cast<double>(p.heads_q * p.batch);
   return p.mask == Mask::causal ? all / 2 : all;
+}
+
+bool has_direct_p(const std::string& kernel) {
+  KernelConfig config;
+  return KernelConfig::parse(kernel, &config, nullptr) && config.plan.direct_of_16 != 0;
 }
 
 std::string Outcome::complaint() const {
@@ -164,8 +169,7 @@ Outcome run_case(Device& device, Attention& attention, const Case& c, const Forw
   if (!c.lse)  // not asked for, so not to be written
     for (std::uint8_t byte : out.lse_bytes) out.guards_untouched &= byte == 0xff;
   reference::Problem judged = p;
-  KernelConfig config;
-  judged.direct_p = KernelConfig::parse(out.kernel, &config, nullptr) && config.plan.direct_of_16 != 0;
+  judged.direct_p = has_direct_p(out.kernel);
   out.error = reference::compare(judged, c.exact, c.plain, gather_o(c, out.o_bytes), gather_lse(c, out.lse_bytes));
   if (repeats > 0)
     out.status = device.time([&] { return plan->run(at, nullptr); }, 5, repeats, nullptr, &out.milliseconds);

@@ -23,7 +23,7 @@ struct Case {
   reference::Tensors tensors;
   reference::Layout layout = reference::Layout::bshd;
   reference::Result exact, plain;
-  bool lse = true;
+  bool lse = true, fast = false;                       // fast: ForwardProblem::fast
   std::int64_t q_block = 0, k_block = 0, v_block = 0;  // rows that share a scale; 0: all of a head
   std::vector<float> q_scale, k_scale, v_scale;  // 8 bit: (batch, heads) and twice (batch, heads_kv); empty: all 1. The references
                                                  // know nothing of them.
@@ -46,6 +46,8 @@ ForwardProblem host_problem(const Case& c);
 std::vector<float> gather_o(const Case& c, const std::vector<std::uint8_t>& bytes);
 std::vector<float> gather_lse(const Case& c, const std::vector<std::uint8_t>& bytes);
 double flops(const reference::Problem& p);  // 4 s s d h b, halved when causal, as the papers count
+
+bool has_direct_p(const std::string& kernel);  // a name: the kernel is one of fast mode
 
 struct Outcome {
   Status status;                 // of planning and running; a fault's sentence

@@ -25,6 +25,7 @@ struct Problem {
   // scale, 1 / 448, for all of it. Both as an unfused program does it that keeps S and P in memory.
   bool unfused_scores = false, unfused_p = false;
   bool p_e4m3 = false;  // the plain computation rounds P as for 8 bit: tensors that FP8 stands for, given in f32
+  static constexpr double direct_lse = 0.082;  // what direct_p may add to the error of LSE (gen/tile/exp_direct.cpp)
   bool direct_p = false;  // the result judged has part of P from e4m3 codes (fast mode, gen/tile/exp_direct.cpp)
   std::int64_t batch = 1, heads_q = 1, heads_kv = 1, seqlen_q = 1, seqlen_k = 1;
   int head_dim = 128, head_dim_v = 128;
