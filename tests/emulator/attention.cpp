@@ -50,6 +50,7 @@ AttentionOutcome run_attention(const AttentionCase& c, const EmulatorOptions& op
   f.o = {c.tensors.o_strides.batch, c.tensors.o_strides.seqlen, c.tensors.o_strides.head};
   AttentionOutcome out;
   if (p.eight_bit()) out.o_allowed = 0.08;
+  if (c.config.plan.direct_of_16) out.lse_allowed = reference::Problem::direct_lse;
   Attention attention(*device);
   std::unique_ptr<ForwardPlan> plan;
   ForwardChoice choice;
