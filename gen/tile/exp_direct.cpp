@@ -9,18 +9,19 @@
 // Linear between powers of two is up to 6 % above 2^x; kBias takes the mean of that away, so that direct and exact words weigh
 // the same. It stays below 1/16, so that the largest key of a row (x = 8) still gets its exact code. RMS error over
 // plain's in float64 on normal data, 1k keys: 4 words of 16 1.05, 6 1.07, 8 1.09, 10 1.12, 12 1.14, 16 1.18 times
-// (without the bias 16: 1.30), and what the guarded softmax adds (1 to 3 %) on top; the same at 8k.
+// (without the bias 16: 1.30), a little less at 8k. Kernels on the emulator: 4 1.02 to 1.07, 12 1.15 to 1.19, 16 1.24.
 //
 // Nothing wraps unseen: above 2^11 the conversion counts in f16 numbers, still monotone, to infinity. Codes from 128 on show in
 // the bits that an OR over all codes has beyond 7; those from 121 to 127 make the f16 sum more than 256. Either sends the warp to
 // rescale_block, with p from the codes (decode_all), which then follow from what is left of p. A p that overflows fp32 there
 // makes the sum infinite, the tile is done again. Below a true maximum no code exceeds 120.
 //
-// Per word of 4 elements, warp instructions (ALU runs at half rate beside wgmma, MUFU at 3/4; clocks of a quarter SM):
-//   exact:  4 fma, 4 ex2, 4 add, 2 cvt              MUFU 43, ALU  8
-//   direct: 4 fma, 2 cvt, 2 shl, 2 add, 1 lop3, 1 prmt    ALU 24
+// Per word of 4 elements, warp instructions (ALU runs at half rate beside wgmma, MUFU at 3/4; clocks of a quarter SM; SASS of
+// ptxas 13.0, which makes shl an imad on the FMA pipe):
+//   exact:  4 fma, 4 ex2, 4 add, 2 cvt                    MUFU 43, ALU  8, FMA pipe 8
+//   direct: 4 fma, 2 cvt, 2 imad, 2 add, 1 lop3, 1 prmt    MUFU  0, ALU 16, FMA pipe 8
 // A trip of 192 x 128 has 48 words, of 128 x 128 32; predicted MUFU / ALU clocks of 192 x 128 by words of 16: 0: 2048 / 384,
-// 4: 1536 / 576, 6: 1280 / 672, 8: 1024 / 768, 10: 768 / 864, beside 768 tensor clocks at head_dim 64 and 1536 at 128.
+// 4: 1536 / 480, 8: 1024 / 576, 12: 512 / 672, 16: 0 / 768, beside 768 tensor clocks at head_dim 64 and 1536 at 128.
 // Next: softmax.cpp (rescale_block), pack_p_e4m3 there for the order of the bytes.
 #include "gen/tile/forward_context.h"
 
