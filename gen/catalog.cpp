@@ -35,7 +35,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_fast<words>][_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_trace|_tracefew]
+// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_fast<words>][_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_c<cluster>][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -59,6 +59,7 @@ std::string KernelConfig::name() const {
   if (plan.two_level) s += "_two";
   if (plan.fold_blocks) s += "_fold" + n(plan.fold_blocks);
   if (plan.symmetric) s += "_sym";
+  if (plan.cluster != 1) s += "_c" + n(plan.cluster);
   if (plan.traced()) s += plan.trace == Marks::few ? "_tracefew" : "_trace";
   return s;
 }
@@ -153,6 +154,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.two_level = r.take("_two");
   if (r.take("_fold")) c.plan.fold_blocks = r.number("blocks between folds");
   c.plan.symmetric = r.take("_sym");
+  if (r.take("_c")) c.plan.cluster = r.number("CTAs of a cluster");
   c.plan.trace = r.take("_tracefew") ? Marks::few : r.take("_trace") ? Marks::all : Marks::off;
   if (r.at != name.size()) r.fail("the end");
   if (!r.error.empty()) {

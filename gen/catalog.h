@@ -70,6 +70,8 @@ struct Plan {
   bool two_level = false;            // 8 bit: each block's P V starts afresh and is added to O in fp32 registers
   int fold_blocks = 0;               // 8 bit: after so many blocks (a power of two) O is added to its staging buffer, as
                                      // bf16, and starts anew; 0: never
+  int cluster = 1;                   // 2: two CTAs take neighbouring query tiles of a head and load each K and V block
+                                     // once for both (gen/tile/cluster.cpp)
   Marks trace = Marks::off;          // steps leave marks with the clock (gen/trace_events.h)
 
   bool traced() const { return trace != Marks::off; }
@@ -86,6 +88,7 @@ struct KernelConfig {
   std::string name() const;
   static bool parse(const std::string& name, KernelConfig* out, std::string* error);
   int tile_q() const { return 64 * plan.warpgroups; }
+  int cluster_rows() const { return tile_q() * plan.cluster; }  // query rows that a cluster takes at a time
 };
 
 enum class ParamKind { tensor_map, pointer, u32, u64, i64, f32 };

@@ -180,24 +180,25 @@ std::uint64_t Attention::next_counter(bool captured) {
 Status Attention::set_grid(ForwardPlan& plan) const {
   const ForwardProblem& p = plan.problem_;
   const KernelEntry& k = *plan.kernel_;
-  const std::int64_t tile_q = k.config.tile_q();
-  const __int128 tiles =
-      static_cast<__int128>((p.seqlen_q + tile_q - 1) / tile_q) * p.heads_q * p.batch;
+  const std::int64_t rows = k.config.cluster_rows(), cluster = k.facts.cluster;
+  const __int128 tiles =  // of a cluster
+      static_cast<__int128>((p.seqlen_q + rows - 1) / rows) * p.heads_q * p.batch;
   if (tiles > INT32_MAX)
     return Status::error(StatusCode::unsupported,
-                         "ceil(seqlen_q / " + std::to_string(tile_q) +
+                         "ceil(seqlen_q / " + std::to_string(rows) +
                              ") * heads_q * batch is above 2^31 - 1 tiles: split the batch");
   const std::int64_t free_sms = device_.info().multiprocessors - sm_margin_;
-  if (free_sms < k.facts.cluster)
+  if (free_sms < cluster)
     return Status::error(StatusCode::invalid_argument,
                          "sm_margin is " + std::to_string(sm_margin_) + ": must leave at least " +
-                             std::to_string(k.facts.cluster) + " of the device's " +
+                             std::to_string(cluster) + " of the device's " +
                              std::to_string(device_.info().multiprocessors) + " multiprocessors");
-  std::int64_t grid = std::min(static_cast<std::int64_t>(tiles), free_sms);
-  grid = std::max<std::int64_t>(1, grid / k.facts.cluster) * k.facts.cluster;
+  // Every GPC of a Hopper GPU has an even number of multiprocessors, so that pairs of CTAs fill them all. Where one
+  // did not, its last pair would wait for another's end: later, not wrong.
+  const std::int64_t grid = std::min(static_cast<std::int64_t>(tiles), free_sms / cluster) * cluster;
   plan.dims_.grid[0] = static_cast<std::uint32_t>(grid);
   plan.dims_.block[0] = static_cast<std::uint32_t>(k.facts.block_threads);
-  plan.dims_.cluster[0] = static_cast<std::uint32_t>(k.facts.cluster);
+  plan.dims_.cluster[0] = static_cast<std::uint32_t>(cluster);
   plan.dims_.shared_bytes = k.facts.shared_bytes;
   return {};
 }

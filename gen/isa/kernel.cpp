@@ -326,11 +326,21 @@ void Kernel::if_else(const Reg& p, const std::function<void()>& yes,
 
 void Kernel::wait(const std::string& what, const Operand& barrier, const Operand& parity,
                   Location at) {
+  wait_with("mbarrier.try_wait.parity.shared::cta.b64", what, barrier, parity, at);
+}
+
+void Kernel::wait_cluster(const std::string& what, const Operand& barrier, const Operand& parity,
+                          Location at) {
+  wait_with("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", what, barrier, parity, at);
+}
+
+void Kernel::wait_with(const char* opcode, const std::string& what, const Operand& barrier,
+                       const Operand& parity, Location at) {
   std::string head = new_label("wait " + what);
   scope([&] {
     Reg done = pred("done_" + std::to_string(nodes_.size()), at);
     label(head, at);
-    emit("mbarrier.try_wait.parity.shared::cta.b64", {done, barrier, parity}, at);
+    emit(opcode, {done, barrier, parity}, at);
     guarded_branch(done, false, head, "", at);
   });
 }

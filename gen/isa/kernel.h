@@ -106,6 +106,9 @@ class Kernel {
   // mbarrier.try_wait.parity in a loop: returns when the phase of that parity has completed.
   void wait(const std::string& what, const Operand& barrier, const Operand& parity,
             Location at = Location::current());
+  // The same with .acquire.cluster: what a peer CTA released by its arrival is visible after it.
+  void wait_cluster(const std::string& what, const Operand& barrier, const Operand& parity,
+                    Location at = Location::current());
   std::string new_label(const std::string& stem);  // "$KV_LOOP", "$KV_LOOP_2"
   void label(const std::string& name, Location at = Location::current());
   void branch(const std::string& target, const std::string& why = "",
@@ -166,6 +169,8 @@ class Kernel {
   const Declared* find_register(const Scope& s, const std::string& name) const;
   void new_symbol(const std::string& name, const Location& at);
   Node& add(Node::Kind kind, const std::string& text = "");
+  void wait_with(const char* opcode, const std::string& what, const Operand& barrier,
+                 const Operand& parity, Location at);
   void guarded_branch(const Reg& p, bool if_true, const std::string& target, const std::string& why,
                       const Location& at);
   void check_whole() const;

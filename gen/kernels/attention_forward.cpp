@@ -27,7 +27,7 @@ void emit_barrier_init(ForwardContext& f) {
   k.mov_b32(thread, special("tid.x"));
   k.setp("eq", "u32", first, thread, 0);
   k.if_(first, [&] {
-    int warps = 4 * f.warpgroups(), v_writers = f.transposes() ? kTransposers : 1;
+    int warps = 4 * f.warpgroups() * f.cluster(), v_writers = f.transposes() ? kTransposers : 1;
     for (int i = 0; i < plan.q_stages * f.warpgroups(); ++i) {
       k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 4).note("the warpgroup's four warps");
@@ -35,7 +35,8 @@ void emit_barrier_init(ForwardContext& f) {
     for (int i = 0; i < std::max(plan.kv_stages, plan.v_ring()); ++i) {
       if (i < plan.kv_stages) {
         k.mbarrier_init(address(f.base, m.k_full + 8 * i), 1).note("the producer's expect_tx; TMA completes it");
-        k.mbarrier_init(address(f.base, m.k_empty + 8 * i), warps).note("one arrival a consumer warp");
+        k.mbarrier_init(address(f.base, m.k_empty + 8 * i), warps)
+            .note(f.paired() ? "one arrival a consumer warp of both CTAs" : "one arrival a consumer warp");
       }
       if (i < plan.v_ring()) {
         k.mbarrier_init(address(f.base, m.v_full + 8 * i), v_writers);
@@ -49,11 +50,13 @@ void emit_barrier_init(ForwardContext& f) {
     if (f.guarded()) k.st_shared_u32(address(f.base, m.redo_mask), 0);
     for (int i = 0; i < 2 && !plan.symmetric; ++i) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
-      k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps);
+      k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps / f.cluster());
     }
+    if (m.peer_done) k.mbarrier_init(address(f.base, m.peer_done), 1).note("the peer's producer");
     k.fence_mbarrier_init().note("visible to the async proxy");
   });
   k.bar_sync_all(0);
+  if (f.paired()) emit_cluster_start(f);
 }
 
 // lazy: the threshold in units of S.
@@ -221,13 +224,13 @@ void emit_skip_blocks(ForwardContext& f) {
         RingSlot slot = ring_slot(k, "kv", f.kv_count, f.config.plan.kv_stages);
         Reg bar = ring_barrier(f, "kv_bar", slot.stage, 0);
         k.wait("k_full", address(bar, f.smem.k_full), slot.phase);
-        k.mbarrier_arrive(address(bar, f.smem.k_empty)).when(f.is_lane0);
+        emit_stage_free(f, bar, f.smem.k_empty);
         if (f.config.plan.v_ring() != f.config.plan.kv_stages) {
           slot = ring_slot(k, "v", f.kv_count, f.config.plan.v_ring());
           bar = ring_barrier(f, "v_bar", slot.stage, 0);
         }
         k.wait("v_full", address(bar, f.smem.v_full), slot.phase);
-        k.mbarrier_arrive(address(bar, f.smem.v_empty)).when(f.is_lane0);
+        emit_stage_free(f, bar, f.smem.v_empty);
       });
       k.add_u32(f.kv_count, f.kv_count, 1);
       k.sub_u32(f.block, f.block, 1);
@@ -667,7 +670,7 @@ ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* d
 }
 
 ParamFact transposed_v_fact(const KernelConfig& c) {
-  ParamFact p = map_fact(c, "v_map", "keys_padded", "head_dim_v", "heads_kv", c.problem.head_dim_v, false);
+  ParamFact p = map_fact(c, "v_map", "keys_padded", "head_dim_v", "heads_kv", c.problem.head_dim_v / c.plan.cluster, false);
   p.meaning = "V^T (batch, heads_kv, head_dim_v, keys_padded), keys innermost in the order of gen/tile/key_order.h, "
               "keys_padded = seqlen_k rounded up to 128, zeros past seqlen_k";
   return p;
@@ -679,12 +682,17 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   LaunchFacts facts;
   RegisterSplit split = register_split(c);
   facts.entry = c.name();
-  facts.grid = "min(ceil(seqlen_q / " + std::to_string(c.tile_q()) + ") * heads_q * batch, multiprocessors)";
+  facts.grid = "min(ceil(seqlen_q / " + std::to_string(c.cluster_rows()) + ") * heads_q * batch, multiprocessors)";
+  if (c.plan.cluster > 1) {
+    const std::string n = std::to_string(c.plan.cluster);
+    facts.grid = n + " * min(ceil(seqlen_q / " + std::to_string(c.cluster_rows()) + ") * heads_q * batch, multiprocessors // " + n + ")";
+    facts.cluster = c.plan.cluster;
+  }
   facts.params = {
       map_fact(c, "q_map", "head_dim", "seqlen_q", "heads_q", 64, false),
-      map_fact(c, "k_map", "head_dim", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
+      map_fact(c, "k_map", "head_dim", "seqlen_k", "heads_kv", c.plan.tile_kv / c.plan.cluster, false),
       c.problem.v_transposed ? transposed_v_fact(c)
-                             : map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv, false),
+                             : map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv / c.plan.cluster, false),
       map_fact(c, "o_map", "head_dim_v", "seqlen_q", "heads_q", 16, true)};
   auto add = [&](const char* name, ParamKind kind, const char* meaning, bool written = false) {
     ParamFact p;
@@ -748,7 +756,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
        (c.problem.eight_bit() ? std::string(" in, ") + to_string(c.problem.output()) + " out, fp32 inside; P in e4m3."
                               : std::string(" in and out, fp32 inside.")));
   line("");
-  line("Launch: grid " + facts.grid + ", block " + num(facts.block_threads) + ", dynamic shared memory " +
+  line("Launch: grid " + facts.grid + (facts.cluster > 1 ? ", clusters of " + num(facts.cluster) : "") + ", block " + num(facts.block_threads) + ", dynamic shared memory " +
        num(facts.shared_bytes) + " bytes");
   line("  (raise MAX_DYNAMIC_SHARED_SIZE_BYTES first). Pass parameters as a kernelParams array, never as a packed");
   line("  buffer: tensor maps are 64-byte aligned. All maps: rank 4, 128-byte swizzle, zero fill.");
@@ -808,10 +816,10 @@ RegisterSplit register_split(const KernelConfig& c) {
     case 1: return {56, 240, 248};
     case 2: {
       const bool wide_producer = c.problem.eight_bit() ? c.problem.scale_rows && !c.problem.v_transposed : c.plan.dynamic_tiles;
-      return wide_producer ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
+      return wide_producer || (c.plan.cluster > 1 && !c.problem.eight_bit()) ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
     }
     case 3: return {32, 160, 128};
-    case 4: return {24, 112, 96};
+    case 4: return {c.plan.cluster > 1 ? 32 : 24, 112, 96};
     default: return {};
   }
 }
@@ -864,6 +872,10 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.symmetric && (plan.ping_pong || plan.dynamic_tiles || plan.o_own_buffer || plan.q_stages != 1 ||
                          plan.softmax == Softmax::guarded))
     return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
+  if (plan.cluster != 1 && plan.cluster != 2) return at("cluster", plan.cluster, "must be 1 or 2");
+  if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
+                           (p.eight_bit() && !p.v_transposed)))
+    return at("cluster", plan.cluster, "is for full attention with static tiles and a producer; in 8 bit V is given transposed, scales by head");
   const Schedule* s = plan.table();
   if (!s) return "schedule \"" + plan.schedule + "\" is not built in; one of your own needs its table (--schedule FILE)";
   if (s->name != plan.schedule) return "schedule \"" + plan.schedule + "\" has the table of \"" + s->name + "\"";
@@ -901,6 +913,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
   k.threads(128 * (1 + config.plan.warpgroups));
   k.min_ctas_per_sm(1);  // with .reqntid this fixes the entry register count, which setmaxnreg needs
   k.dynamic_shared("smem", 1024);
+  k.cluster(config.plan.cluster);
   emit_params(k, config);
   emit_barrier_init(f);
   emit_problem_sizes(f);
@@ -936,6 +949,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
       }
     });
   });
+  if (f.paired()) emit_cluster_end(f);
   EmittedKernel out;
   out.facts = launch_facts(config, k, f.smem);
   emit_header(k, config, out.facts, f.smem, drawn_schedule(config.plan), budget);

@@ -18,6 +18,7 @@ constexpr int kBarrierBytes = 512;        // more than any plan's barriers and s
 constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends the CTA
 constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether all tiles so far are done
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
+constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 constexpr int kTransposers = 3;                // warps 1 to 3 of the producer's warpgroup, where V is transposed
 
@@ -46,6 +47,7 @@ struct SharedLayout {
   int block_scales = 0;               // scales by blocks: [K stage] x {K's scales of the block's groups, then V's}
   int tile_scales = 0;                // 8 bit: [2] x {softmax_scale_log2 * q_scale * k_scale, v_scale} of that tile
   int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
+  int peer_done = 0;                  // guarded, in a cluster: mbarrier, the peer has done all its tiles
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
   int dynamic_bytes() const { return end + 1023; }  // the base is rounded up by the kernel
@@ -73,7 +75,8 @@ struct ForwardContext {
   // whole kernel
   Reg base;                     // 1024-aligned shared address
   Reg seqlen_q, seqlen_k, heads_q, heads_kv, batch;
-  Reg q_blocks, bh_count, tiles;  // producer only
+  Reg q_blocks, bh_count, tiles;  // producer only; in a cluster q_blocks and tiles count pairs
+  Reg rank;                     // of this CTA in its cluster; producer only, the consumers read it anew
   // one tile
   Reg tile, q_block, bh, head, batch_index, kv_head;
   Reg q_row0;                   // first query row of the tile
@@ -129,6 +132,8 @@ struct ForwardContext {
   }
   bool direct() const { return config.plan.direct_of_16 != 0; }
   int direct_words() const { return n() / 8 * config.plan.direct_of_16 / 16; }
+  int cluster() const { return config.plan.cluster; }
+  bool paired() const { return config.plan.cluster > 1; }
   bool folds() const { return config.plan.fold_blocks != 0; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
@@ -144,6 +149,15 @@ struct RingSlot {
 RingSlot ring_slot(Kernel& k, const std::string& ring, const Operand& position, int stages);
 // barrier address: base + offset + 8 * stage
 Reg ring_barrier(ForwardContext& f, const std::string& name, const Reg& stage, int offset);
+
+// --- pairs of CTAs (gen/tile/cluster.cpp)
+void emit_cluster_start(ForwardContext& f);           // all threads: the peer's barriers are there
+void emit_cluster_end(ForwardContext& f);             // all threads: the peer needs nothing of this CTA any more
+Reg emit_rank(ForwardContext& f);                     // of this CTA
+// A warp is done with a K or V stage: to this CTA's `empty` barrier, in a cluster to the peer's too. Converged warp.
+void emit_stage_free(ForwardContext& f, const Reg& bar, int offset, const std::string& note = "");
+// The producer's thread: what came before it in the peer's producer is done and visible.
+void emit_meet_peer(ForwardContext& f);
 
 // --- tile scheduling (gen/tile/tile_scheduler.cpp)
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles

@@ -48,6 +48,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   if (plan.softmax == Softmax::guarded) {
     redo_tiles = take(16 * kRedoSlots);
     redo_mask = take(16);
+    if (plan.cluster > 1) peer_done = take(8);
   }
   q_full = take(8 * plan.q_stages * plan.warpgroups);
   q_empty = take(8 * plan.q_stages * plan.warpgroups);

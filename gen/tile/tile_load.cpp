@@ -34,7 +34,7 @@ struct Producer {
       Reg bar = ring_barrier(f, ring + "_bar", slot.stage, full);
       Reg parity = k.b32(ring + "_free"), dst = k.b32(ring + "_dst"), column = k.b32(ring + "_column");
       Reg zero;
-      if (!is_k && f.eight_bit()) {
+      if (!is_k && f.eight_bit() && !f.paired()) {
         zero = k.b32("row0");
         k.mov_b32(zero, 0);
       }
@@ -48,15 +48,26 @@ struct Producer {
       k.add_u32(dst, dst, f.base);
       k.add_u32(dst, dst, tiles);
       bool transposed = !is_k && f.eight_bit();
+      Reg box_row = row;  // rows of V^T are its head dimension
+      if (transposed) box_row = zero;
+      if (f.paired()) {
+        const int half = (transposed ? f.dv() : f.n()) / f.cluster();
+        const Reg rank = f.rank;
+        box_row = k.b32(ring + "_half");
+        k.mad_lo_u32(dst, rank, 128 * half, dst).note("this CTA's half of the rows, to both");
+        if (transposed) k.mul_lo_u32(box_row, rank, half);
+        else k.mad_lo_u32(box_row, rank, half, row);
+      }
       for (int s = 0; s < slabs; ++s) {
         if (transposed) k.add_u32(column, row, 128 * s);
         else k.mov_b32(column, f.smem.slab_columns * s);
         if (s) k.add_u32(dst, dst, is_k ? f.smem.slab_bytes_kv : f.smem.slab_bytes_v);
-        std::vector<Operand> at = {column, row, f.kv_head, f.batch_index};
-        if (transposed) at[1] = zero;  // rows of V^T are its head dimension
-        k.cp_async_bulk_tensor_load(dst, map, at, address(bar));
+        const std::vector<Operand> at = {column, box_row, f.kv_head, f.batch_index};
+        if (f.paired()) k.cp_async_bulk_tensor_load_multicast(dst, map, at, address(bar), 3);
+        else k.cp_async_bulk_tensor_load(dst, map, at, address(bar));
       }
     });
+    if (f.paired() && !is_k) return;  // K's count and row go on for both
     k.add_u32(count, count, 1);
     k.sub_u32(row, row, f.n()).note("blocks run from the last to the first");
   }
@@ -109,18 +120,37 @@ struct Producer {
       k.mbarrier_arrive(address(bar, m.raw_full));
     });
   }
-  void load_v() {
+  // `behind`: K blocks loaded since this block's.
+  void load_v(int behind) {
     k.comment("V block");
-    load_block("v", v_count, v_map, v_row, f.smem.v, f.eight_bit() ? f.smem.slabs_v : f.smem.slabs_o, f.smem.v_stage_bytes,
-               f.smem.v_full, f.smem.v_empty);
+    auto load = [&](const Reg& count, const Reg& row) {
+      load_block("v", count, v_map, row, f.smem.v, f.eight_bit() ? f.smem.slabs_v : f.smem.slabs_o, f.smem.v_stage_bytes,
+                 f.smem.v_full, f.smem.v_empty);
+    };
+    if (!f.paired()) {
+      load(v_count, v_row);
+      return;
+    }
+    k.scope([&] {  // in a cluster the producer has no registers for a count and a row of V's own
+      Reg count = k.b32("v_count"), row = k.b32("v_row");
+      k.sub_u32(count, k_count, behind + 1);
+      k.add_u32(row, k_row, (behind + 1) * f.n());
+      load(count, row);
+    });
   }
 
-  void load_q() {
+  // `slots`: published so far that were not tiles.
+  void load_q(int slots) {
     k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
-    trace_position(f, q_count);
+    trace_position(f, f.paired() ? slot_count : q_count);
     k.scope([&] {
       int wgs = f.warpgroups();
-      RingSlot slot = ring_slot(k, "q", q_count, f.config.plan.q_stages);
+      Reg position = q_count;
+      if (f.paired()) {
+        position = k.b32("q_count");
+        k.sub_u32(position, slot_count, slots + 1);
+      }
+      RingSlot slot = ring_slot(k, "q", position, f.config.plan.q_stages);
       Reg bar = k.b32("q_bar"), parity = k.b32("q_free"), dst = k.b32("q_dst"), column = k.b32("q_column");
       Reg row = k.b32("q_row");
       k.xor_b32(parity, slot.phase, 1);
@@ -142,14 +172,14 @@ struct Producer {
         if (w + 1 < wgs) k.add_u32(row, row, 64);
       }
     });
-    k.add_u32(q_count, q_count, 1);
+    if (!f.paired()) k.add_u32(q_count, q_count, 1);
   }
 
   // Everything that one tile needs, in the order in which the consumers want it.
-  void load_tile() {
+  void load_tile(int slots) {
     k.sub_u32(left, f.blocks, 1);
     k.mul_lo_u32(k_row, left, f.n());
-    if (!f.transposes()) k.mov_b32(v_row, k_row);
+    if (!f.transposes() && v_row.valid()) k.mov_b32(v_row, k_row);
     k.setp("ne", "u32", some, f.blocks, 0);
     // V goes first where it is transposed: behind K it would wait for the release of K's stage.
     bool raw = f.transposes();
@@ -157,20 +187,24 @@ struct Producer {
       if (raw) load_raw_v();
       load_k();
     }, "no key is visible to any row of the tile");
-    load_q();
+    load_q(slots);
+    auto blocks_left = [&] {
+      if (f.paired()) k.setp("ge", "s32", more, k_row, 0);
+      else k.setp("ne", "u32", more, left, 0);
+    };
     k.if_(some, [&] {
-      k.setp("ne", "u32", more, left, 0);
+      blocks_left();
       k.if_(more, [&] {
         k.loop("producer block", [&] {
           if (raw) load_raw_v();
           load_k();
-          if (!raw) load_v();
-          k.sub_u32(left, left, 1);
-          k.setp("ne", "u32", more, left, 0);
+          if (!raw) load_v(1);
+          if (!f.paired()) k.sub_u32(left, left, 1);
+          blocks_left();
           return more;
         });
       });
-      if (!raw) load_v();
+      if (!raw) load_v(0);
     });
   }
 
@@ -185,30 +219,61 @@ struct Producer {
       Reg bar = ring_barrier(f, "sync_bar", slot.stage, f.smem.tile_empty);
       k.mov_b32(parity, slot.phase);
       k.wait("all done", address(bar), parity);
-      k.ld_shared_u32(mask, address(f.base, f.smem.redo_mask));
-      k.setp("ne", "u32", any, mask, 0);
-      k.if_(any, [&] {
-        k.mov_b32(bit, 0);
-        k.loop("redo", [&] {
-          k.emit("shr.u32", {at, mask, bit}, Location::current());
-          k.and_b32(at, at, 1);
-          k.setp("ne", "u32", failed, at, 0);
-          k.if_(failed, [&] {
-            k.mad_lo_u32(at, bit, 16, f.base);
-            k.emit("ld.shared::cta.v4.u32",
-                   {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.redo_tiles)},
-                   Location::current());
-            k.div_u32(f.kv_head, f.heads_q, f.heads_kv);
-            k.div_u32(f.kv_head, f.head, f.kv_head);
-            emit_tile_blocks(f);
-            emit_publish_tile(f, slot_count, 0);
-            load_tile();
+      // In a cluster: the tiles that failed in CTA 0, then those of CTA 1. Both load them, the other one without rows.
+      Reg owner, list = f.base, more_lists;
+      const std::string space = f.paired() ? "ld.shared::cluster" : "ld.shared::cta";
+      if (f.paired()) {
+        owner = k.b32("redo_owner"), list = k.b32("redo_list"), more_lists = k.pred("more_lists");
+        emit_meet_peer(f);
+        k.mov_b32(owner, 0);
+      }
+      auto redo_list = [&] {
+        if (f.paired()) {
+          k.mapa_shared_cluster_u32(list, f.base, owner);
+          k.add_u32(at, list, f.smem.redo_mask);
+          k.emit("atom.shared::cluster.or.b32", {mask, address(at), 0}, Location::current())
+              .note("an atomic read: its owner reads it so too, with each tile that it publishes");
+        } else {
+          k.ld_shared_u32(mask, address(list, f.smem.redo_mask));
+        }
+        k.setp("ne", "u32", any, mask, 0);
+        k.if_(any, [&] {
+          k.mov_b32(bit, 0);
+          k.loop("redo", [&] {
+            k.emit("shr.u32", {at, mask, bit}, Location::current());
+            k.and_b32(at, at, 1);
+            k.setp("ne", "u32", failed, at, 0);
+            k.if_(failed, [&] {
+              k.mad_lo_u32(at, bit, 16, list);
+              k.emit(space + ".v4.u32",
+                     {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.redo_tiles)},
+                     Location::current());
+              if (f.paired()) {
+                k.setp("ne", "u32", failed, owner, f.rank);
+                k.mov_b32(f.q_row0, kNoRows).when(failed);
+              }
+              k.div_u32(f.kv_head, f.heads_q, f.heads_kv);
+              k.div_u32(f.kv_head, f.head, f.kv_head);
+              emit_tile_blocks(f);
+              emit_publish_tile(f, slot_count, 0);
+              load_tile(1);
+            });
+            k.add_u32(bit, bit, 1);
+            k.setp("lt", "u32", any, bit, kRedoSlots);
+            return any;
           });
-          k.add_u32(bit, bit, 1);
-          k.setp("lt", "u32", any, bit, kRedoSlots);
-          return any;
-        });
-      }, "no tile failed");
+        }, "no tile failed");
+      };
+      if (!f.paired()) {
+        redo_list();
+        return;
+      }
+      k.loop("redo list", [&] {
+        redo_list();
+        k.add_u32(owner, owner, 1);
+        k.setp("lt", "u32", more_lists, owner, f.cluster());
+        return more_lists;
+      });
     });
   }
 
@@ -216,7 +281,7 @@ struct Producer {
   void next_tile(const Reg& counter) {
     k.scope([&] {
       Reg ctas = k.b32("ctas");
-      k.mov_b32(ctas, special("nctaid.x"));
+      k.mov_b32(ctas, special(f.paired() ? "nclusterid.x" : "nctaid.x"));
       if (counter.valid()) {
         k.atom_global_add_u32(f.tile, address(counter), 1);
         k.add_u32(f.tile, f.tile, ctas).note("the first gridDim tiles are taken by ctaid");
@@ -247,7 +312,8 @@ struct Producer {
 void emit_producer(ForwardContext& f) {
   Kernel& k = f.k;
   Producer p{f, k, k.b64("q_map_at"), k.b64("k_map_at"), k.b64("v_map_at"), k.b32("k_count"),
-             k.b32("v_count"), k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"), k.b32("v_row"), {}, {}, {}};
+             f.paired() ? Reg() : k.b32("v_count"), f.paired() ? Reg() : k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"),
+             f.paired() ? Reg() : k.b32("v_row"), {}, {}, {}};
   f.tile = k.b32("tile");
   f.q_block = k.b32("q_block");
   f.bh = k.b32("bh");
@@ -256,13 +322,18 @@ void emit_producer(ForwardContext& f) {
   f.kv_head = k.b32("kv_head");
   f.q_row0 = k.b32("q_row0");
   f.blocks = k.b32("blocks");
+  if (f.paired()) {
+    const Reg rank = k.b32("rank");
+    k.mov_b32(rank, special("cluster_ctarank"));
+    f.rank = rank;
+  }
   emit_tile_counts(f);
   p.map(p.q_map, "q_map");
   p.map(p.k_map, "k_map");
   p.map(p.v_map, "v_map");
   k.mov_b32(p.k_count, 0);
-  if (!f.transposes()) k.mov_b32(p.v_count, 0);
-  k.mov_b32(p.q_count, 0);
+  if (!f.transposes() && p.v_count.valid()) k.mov_b32(p.v_count, 0);
+  if (p.q_count.valid()) k.mov_b32(p.q_count, 0);
   k.mov_b32(p.slot_count, 0);
   Reg counter;
   if (f.config.plan.dynamic_tiles) {
@@ -272,7 +343,7 @@ void emit_producer(ForwardContext& f) {
   }
   // The kernel that wrote V^T or quantised V may still run (programmatic launch): all above is hidden behind its tail.
   if (f.eight_bit()) k.griddepcontrol_wait().note("what the kernel before this one wrote is there");
-  k.mov_b32(f.tile, special("ctaid.x"));
+  k.mov_b32(f.tile, special(f.paired() ? "clusterid.x" : "ctaid.x"));
   p.left = k.b32("blocks_left");
   p.some = k.pred("has_blocks");
   p.more = k.pred("more_blocks");
@@ -283,7 +354,7 @@ void emit_producer(ForwardContext& f) {
     trace_position(f, p.slot_count);
     trace_mark(f, TraceEvent::slot_wait);
     emit_publish_tile(f, p.slot_count, 0);
-    p.load_tile();
+    p.load_tile(0);
     // Late: a tile drawn at the start of the one before would be committed to too early (a prototype gained 5 % with
     // eight tiles a CTA). The loads run a ring ahead of the consumers, which hides the counter's latency.
     p.next_tile(counter);

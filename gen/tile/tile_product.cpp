@@ -20,6 +20,7 @@ Reg descriptor(ForwardContext& f, const std::string& name, const Operand& stage,
   k.mad_lo_u32(low, stage, stage_bytes, f.base);
   if (offset) k.add_u32(low, low, offset);
   k.shr_u32(low, low, 4);
+  if (f.paired()) k.and_b32(low, low, 0x3FFF).note("in a cluster an address carries the CTA's rank in bits 24 and up");
   if (lbo_bytes) k.or_b32(low, low, hex(static_cast<std::uint64_t>(lbo_bytes / 16) << 16));
   k.mov_b32(high, hex(kDescriptorHigh));
   k.mov_b64(desc, low, high);
@@ -127,7 +128,7 @@ void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int
     }
     RingSlot slot = ring_slot(k, ring, position, ring == "v" ? f.config.plan.v_ring() : f.config.plan.kv_stages);
     Reg bar = ring_barrier(f, ring + "_bar", slot.stage, 0);
-    k.mbarrier_arrive(address(bar, empty_offset)).when(f.is_lane0).note("one arrival a warp");
+    emit_stage_free(f, bar, empty_offset, "one arrival a warp");
   });
 }
 

@@ -45,8 +45,9 @@ void emit_tile_counts(ForwardContext& f) {
   k.ld_param_u32(f.heads_kv, "heads_kv");
   k.ld_param_u32(f.bh_count, "batch");
   k.mul_lo_u32(f.bh_count, f.bh_count, f.heads_q);
-  k.add_u32(f.q_blocks, f.seqlen_q, f.config.tile_q() - 1);
-  k.div_u32(f.q_blocks, f.q_blocks, f.config.tile_q()).note("ceil(seqlen_q / tile_q)");
+  k.add_u32(f.q_blocks, f.seqlen_q, f.config.cluster_rows() - 1);
+  k.div_u32(f.q_blocks, f.q_blocks, f.config.cluster_rows())
+      .note(f.paired() ? "ceil(seqlen_q / (2 tile_q)): pairs of tiles" : "ceil(seqlen_q / tile_q)");
   k.mul_lo_u32(f.tiles, f.q_blocks, f.bh_count);
 }
 
@@ -85,7 +86,10 @@ void emit_decode_tile(ForwardContext& f) {
       k.div_u32(group_size, f.heads_q, f.heads_kv);
       k.div_u32(f.kv_head, f.head, group_size);
     }
-    k.mul_lo_u32(f.q_row0, f.q_block, f.config.tile_q());
+    k.mul_lo_u32(f.q_row0, f.q_block, f.config.cluster_rows());
+    if (f.paired())
+      k.mad_lo_u32(f.q_row0, f.rank, f.config.tile_q(), f.q_row0)
+          .note("a head's last tile may be the peer's alone: then all rows here are past the end");
   });
   emit_tile_blocks(f);
 }

@@ -38,6 +38,34 @@ TEST_SUITE("emulator/attention") {
     }
   }
 
+  // 201 rows: a second CTA with part of a tile, or (q256) with none; 430 rows: with q128 the last pair's second has
+  // none. Each cluster walks several pairs.
+  TEST_CASE("pairs of CTAs that share K and V are right under every order, with part or none of a tile in the second") {
+    for (const char* name : {"attn_fwd_bf16_d256_full__q128_kv64_s2__overlap_pp_guarded1_ob_c2",
+                             "attn_fwd_bf16_d128_full__q192_kv80_s3__overlap_pp_guarded1_c2",
+                             "attn_fwd_f16_d128_full__q128_kv128_s2_qs2__trailing_pp_guarded1_c2",
+                             "attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_c2",
+                             "attn_fwd_bf16_d64_full__q128_kv16_s3_vs2__serial_lazy8_c2",
+                             "attn_fwd_e4m3_d128_full_vt__q192_kv128_s3_qs2__serial_pp_guarded3_ob_c2",
+                             "attn_fwd_e5m2_d64_full_vt__q128_kv256_s2__overlap_plain_ob_fold2_c2"}) {
+      KernelConfig c;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
+      for (const auto& [rows, keys] : {std::pair{201, 307}, std::pair{430, 63}, std::pair{1, 1}, std::pair{65, 0}}) {
+        AttentionCase data = make_attention(c, rows, keys);
+        double first_o = 0, first_lse = 0;
+        for (std::uint64_t seed = 0; seed <= 6; ++seed) {
+          AttentionOutcome o = outcome_of(data, seed, seed % 2 ? 1 : 2);
+          if (seed == 0) first_o = o.o_error, first_lse = o.lse_error;
+          const std::string what = std::string(name) + ", " + std::to_string(rows) + " x " + std::to_string(keys) +
+                                   ", seed " + std::to_string(seed) + ": ";
+          CHECK_MESSAGE((o.o_error == first_o && o.lse_error == first_lse), what, "another result than round-robin's");
+          CHECK_MESSAGE(o.right(), what, o.status.message, " O error ", o.o_error, ", LSE error ", o.lse_error);
+        }
+      }
+    }
+  }
+
   TEST_CASE("one head of 1024 x 1024, head dim 128, takes less than 3 seconds of one core") {
     KernelConfig c;
     std::string error;

@@ -1,0 +1,78 @@
+// Pairs of CTAs (Plan::cluster = 2): two neighbouring query tiles of a head, each K and V block loaded once for both.
+//
+// Each producer loads one half of a block's rows and the copy arrives in both CTAs at the same offset, each half
+// counted by the `full` barrier of the CTA it lands in: a barrier still expects the whole stage. A stage is
+// refilled when the consumer warps of both CTAs have arrived on the `empty` barrier of the CTA that asks, since
+// its half lands in both. Q, O and the row's end stay a CTA's own. Next: gen/tile/tile_load.cpp.
+//
+// Why. From L2 to the SMs flow, per product of tile_q x tile_kv x d (4 tile_q tile_kv d FLOP in both products of 16 bit), 4
+// tile_kv d bytes: FLOP / tile_q. At 750 TFLOP/s that is 5.9 TB/s with 128 rows and 3.9 with 192: all of L2's reading
+// rate, or most of it. Pairs halve it. At 16k keys the card is at its power cap, where what a byte costs between L2
+// and an SM is lost to the tensor cores. Prototypes gained 3 % with 128 rows and 0.5 to 2 % with 192 sustained, nothing
+// in short runs, and lost up to 20 % where few tiles a head make half of the last pairs empty: so it is for long rows.
+// What it costs: a stage is free when the slower CTA has freed it, two ALU instructions more in each release, one to build
+// a descriptor. To be measured sustained (2 s back to back) and interleaved, each with the clock it ran at.
+//
+// Memory order. What a stage hands over is read by wgmma and written by TMA, both in the async proxy, which
+// wgmma.wait_group and the barrier's phase order; nothing that ld or st touched is published. So the arrivals on
+// a peer's barrier stay without .release.cluster: with it ptxas puts MEMBAR.ALL.GPU in front of each (a quarter of the
+// time in a prototype), and .acquire.cluster on the waits would drop the L1 cache in every trip.
+#include "gen/tile/forward_context.h"
+
+namespace flashptx::gen {
+
+Reg emit_rank(ForwardContext& f) {
+  if (f.rank.valid()) return f.rank;
+  Reg rank = f.k.b32("rank");
+  f.k.mov_b32(rank, special("cluster_ctarank"));
+  return rank;
+}
+
+void emit_cluster_start(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.barrier_cluster_arrive_relaxed().note("the inits were released to the cluster by their fence");
+  k.barrier_cluster_wait_acquire().note("the peer may now arrive here, and its copies too");
+}
+
+void emit_cluster_end(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.section("the pair ends together");
+  k.bar_warp_sync();
+  k.barrier_cluster_arrive_release().note("this CTA signals its peer no more ...");
+  k.barrier_cluster_wait_acquire().note("... nor is signalled: its shared memory may go");
+}
+
+namespace {
+
+Reg peer_address(ForwardContext& f, const Reg& own) {
+  Reg peer = f.k.b32("peer_rank"), at = f.k.b32("peer_at");
+  f.k.xor_b32(peer, emit_rank(f), 1);
+  f.k.mapa_shared_cluster_u32(at, own, peer);
+  return at;
+}
+
+}  // namespace
+
+// The peer's rank is computed each time: it is the same in all threads, so ptxas keeps it in a uniform register, and
+// mapa is one PRMT. (Lane i arriving in CTA i saves an arrival but keeps the lane in a register: 24 bytes of
+// spills at 112 registers.)
+void emit_stage_free(ForwardContext& f, const Reg& bar, int offset, const std::string& note) {
+  Kernel& k = f.k;
+  k.mbarrier_arrive(address(bar, offset)).when(f.is_lane0).note(note);
+  if (!f.paired()) return;
+  k.scope([&] {
+    Reg at = peer_address(f, bar);
+    k.mbarrier_arrive_cluster(address(at, offset)).when(f.is_lane0).note("and one in the peer");
+  });
+}
+
+void emit_meet_peer(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg at = peer_address(f, f.base);
+    k.mbarrier_arrive_remote(address(at, f.smem.peer_done)).note("release: this CTA's list of failed tiles is complete");
+    k.wait_cluster("peer done", address(f.base, f.smem.peer_done), 0);
+  });
+}
+
+}  // namespace flashptx::gen
