@@ -72,7 +72,7 @@ std::vector<reference::Problem> cells(const BenchGrid& grid) {
           p.dtype = dtype, p.mask = mask;
           p.batch = grid.tokens / seqlen, p.heads_q = p.heads_kv = grid.hidden / dim;
           p.seqlen_q = p.seqlen_k = seqlen;
-          p.head_dim = p.head_dim_v = dim;
+          p.head_dim = dim, p.head_dim_v = grid.head_dim_v ? grid.head_dim_v : dim;
           p.scale = 1 / std::sqrt(static_cast<float>(dim));
           out.push_back(p);
         }

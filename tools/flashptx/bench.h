@@ -32,6 +32,7 @@ struct BenchKernel {
 struct BenchGrid {
   std::vector<DataType> dtypes = {DataType::bf16};
   std::vector<int> head_dims = {64, 128, 256};
+  int head_dim_v = 0;  // of V and O; 0: that of Q
   std::vector<std::int64_t> seqlens = {512, 1024, 2048, 4096, 8192, 16384};
   std::vector<Mask> masks = {Mask::full, Mask::causal};
   std::int64_t tokens = 16384;  // batch = tokens / seqlen

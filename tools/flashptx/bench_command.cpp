@@ -250,6 +250,7 @@ void add_bench(Command& app) {
   add_chain_options(*c, o.chain);
   c->add_flag("--fast", o.fast, "e4m3, e5m2: also the host's choice in fast mode (more error), beside what runs without it");
   c->add_option("--head-dim", o.grid.head_dims)->delimiter(',')->capture_default_str();
+  c->add_option("--head-dim-v", o.grid.head_dim_v, "Of V and O; default: that of Q and K");
   c->add_option("--seqlen", o.grid.seqlens)->delimiter(',')->capture_default_str();
   c->add_option("--mask", o.masks)->delimiter(',')->check(one_of({"full", "causal"}))->capture_default_str();
   c->add_option("--tokens", o.grid.tokens, "batch * seqlen")->capture_default_str();
