@@ -294,7 +294,7 @@ void judge_victim(const std::vector<std::string>& lines, const Mutant& m, Verdic
   }
 }
 
-// Problems for one CTA: three heads of a few tiles each, so that rings go round and rows without keys occur; scores for
+// Problems for one CTA or cluster: three heads of a few tiles each, so that rings go round and rows without keys occur; scores for
 // which the guarded softmax does two tiles again; and many short tiles, so that a barrier whose arrivals are miscounted
 // gets out of step.
 class Harness {
@@ -393,7 +393,7 @@ class Harness {
   }
   AttentionOutcome run(const Problem& p, const std::string& text, std::uint64_t seed, int level) const {
     EmulatorOptions o;
-    o.seed = seed, o.adversary_level = level, o.threads = 1, o.multiprocessors = 1;
+    o.seed = seed, o.adversary_level = level, o.threads = 1, o.multiprocessors = p.data.config.plan.cluster;
     o.instruction_limit = o.idle_instruction_limit = p.limit;
     return run_attention(p.data, o, text);
   }
