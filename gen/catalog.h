@@ -25,7 +25,7 @@ enum class Mask { full, causal };  // causal is aligned bottom right: query i se
 // maximum of every block (exact; the CTA takes every maximum from then on).
 enum class Softmax { plain, lazy, guarded };
 
-// Which steps leave a mark with the clock (gen/trace_events.h). few: of a trip only Q K^T, P V, max and exp, in one store.
+// Which steps leave a mark with the clock (gen/trace_events.h). few: of a trip only Q K^T, P V, max and exp (guarded: as one), in one store.
 enum class Marks { off, few, all };
 
 const char* to_string(DataType t);

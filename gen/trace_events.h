@@ -5,15 +5,17 @@
 // transposing warp where V is transposed in the kernel. Each has a region of trace_region_bytes; the
 // writers of CTA 0 come first (producer, warpgroup 0, 1, ..., transposer), then those of CTA 1; other
 // CTAs write nothing. In a region: `capacity` trips backwards, the header, `capacity` records. A
-// record holds up to three marks. With Marks::few a steady trip's four marks stand, as clocks alone,
+// record holds up to three marks. With Marks::few a steady trip's marks stand, as clocks alone,
 // in the trip of their position. A mark opens a span that the writer's next mark closes. What is not
 // written stays as it was before the launch: fill the buffer with zeros.
 // Next: gen/tile/trace_marks.cpp (emits), tools/flashptx/trace.h.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "gen/catalog.h"
+#include "gen/schedule/schedule.h"
 
 namespace flashptx {
 
@@ -54,6 +56,10 @@ enum class TraceEvent : std::uint8_t {
 const char* to_string(TraceEvent e);
 bool is_marked(Marks marks, TraceEvent e);
 int trace_writers(const KernelConfig& config);
+// Marks::few: what the mark of a steady trip's step is called, none without a mark; all of a trip in its schedule's order.
+// guarded: exp_sum stands where the step of the maximum begins and is both.
+TraceEvent trace_trip_event(const KernelConfig& config, Do step);
+std::vector<TraceEvent> trace_trip_events(const KernelConfig& config);
 
 constexpr int trace_event_bits = 5, trace_record_marks = 3;
 static_assert(static_cast<int>(TraceEvent::count) <= 1 << trace_event_bits);
@@ -66,10 +72,9 @@ struct TraceRecord {
   // gone through.
   std::uint32_t position() const { return tag >> (trace_event_bits * trace_record_marks); }
 };
-// Marks::few: the clocks of a steady trip's four marks, in the order of its schedule.
-constexpr int trace_trip_marks = 4;
+// Marks::few: the clocks of a steady trip's marks (trace_trip_events).
 struct TraceTrip {
-  std::uint32_t clock[trace_trip_marks];
+  std::uint32_t clock[4];
 };
 
 struct TraceHeader {

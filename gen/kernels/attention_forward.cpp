@@ -422,6 +422,7 @@ Budget emit_kv_loop(ForwardContext& f, const std::vector<PlannedStep>& steady, c
   k.add_u32(f.kv_count, f.kv_count, 1);
   k.setp("ne", "u32", more, f.block, 0);
   k.if_(more, [&] {
+    trace_trips(f, f.kv_count);
     budget.from = k.mark();
     k.loop("kv loop", [&] {
       k.step(kLoopLine, [&] { k.sub_u32(f.block, f.block, 1); });
@@ -815,7 +816,7 @@ RegisterSplit register_split(const KernelConfig& c) {
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 248};
     case 2: {
-      const bool wide_producer = c.problem.eight_bit() ? c.problem.scale_rows && !c.problem.v_transposed : c.plan.dynamic_tiles;
+      const bool wide_producer = c.problem.eight_bit() ? (c.problem.scale_rows || c.plan.traced()) && !c.problem.v_transposed : c.plan.dynamic_tiles;
       return wide_producer || (c.plan.cluster > 1 && !c.problem.eight_bit()) ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
     }
     case 3: return {32, 160, 128};

@@ -56,11 +56,13 @@ struct SharedLayout {
 // Plan::trace: what one role's marks need (gen/tile/trace_marks.cpp).
 struct TraceRegs {
   Reg at, used, fits;           // the writer's header; records so far; this one is inside the region
-  Reg writes;                   // this thread leaves marks
-  Vec line;                     // the record: tag and three clocks; few's of a trip: four clocks
+  Reg writes, room;             // this thread leaves marks; how many records and trips, 0 if it does not
+  Vec line;                     // the record: tag and three clocks; few's of a trip: its clocks
+  Reg trip_at;                  // few: the trip's place
   Reg position;                 // counter that the marks carry
   bool shared = false;          // marks share records: between trace_batch and trace_batch_end
-  bool trip = false;            // few: the batch is a steady trip's
+  bool trip = false;            // few: the batch is a steady trip's,
+  int trip_marks = 0;           // which has so many marks; 0 once they are stored
   int filled = 0;               // marks in `line`
   int events = 0;               // theirs, five bits each
 };
@@ -173,6 +175,7 @@ void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row)
 // --- marks (gen/tile/trace_marks.cpp); all do nothing unless the plan asks
 void trace_start(ForwardContext& f, const Operand& writer, bool one_thread);
 void trace_position(ForwardContext& f, const Reg& position);        // what the marks from here on carry
+void trace_trips(ForwardContext& f, const Reg& position);           // few: steady trips from this position on
 void trace_batch(ForwardContext& f, const Reg& position, bool steady_trip = false);  // marks share records until
 void trace_batch_end(ForwardContext& f);                                             // here; no branch around one
 void trace_mark(ForwardContext& f, TraceEvent e);                   // the step e begins

@@ -1,10 +1,11 @@
 // Marks: one lane a warpgroup writes {clock, position and event} as a step begins, so that the kernel that is
 // watched stays nearly the kernel that is not.
 //
-// What marks cost is issue slots, which all warps of a warpgroup pay. So the marks of a trip share stores: a mark
-// is one read of the clock, a record of three marks adds {tag, address, test, count, store}. With Marks::few a
-// steady trip has four marks and one store, whose place is its position: seven slots a trip, where every step
-// marked (Marks::all) takes about 30. Next: gen/trace_events.h (the buffer).
+// What marks cost is issue slots, which all warps of a warpgroup pay, and time between a token and the products that
+// wait for it. So the marks of a trip share stores: a mark is one read of the clock, a record of three marks adds
+// {tag, address, test, count, store}. With Marks::few a steady trip has three or four marks and one store, right
+// behind the last mark of its softmax: eight slots a trip (three clocks, a fourth word, test, address, store), where
+// every step marked (Marks::all) takes about 30. Next: gen/trace_events.h (the buffer).
 #include "gen/trace_events.h"
 #include "gen/tile/forward_context.h"
 
@@ -40,6 +41,24 @@ bool is_marked(Marks marks, TraceEvent e) {
     default:
       return true;
   }
+}
+
+TraceEvent trace_trip_event(const KernelConfig& c, Do step) {
+  const bool one = c.plan.softmax == Softmax::guarded;  // most trips take no maximum: its step is a test
+  switch (step) {
+    case Do::qk: return TraceEvent::qk;
+    case Do::pv: return TraceEvent::pv;
+    case Do::mask_max: return one ? TraceEvent::exp_sum : TraceEvent::mask_max;
+    case Do::exp_sum: return one ? TraceEvent::none : TraceEvent::exp_sum;
+    default: return TraceEvent::none;
+  }
+}
+
+std::vector<TraceEvent> trace_trip_events(const KernelConfig& c) {
+  std::vector<TraceEvent> out;
+  for (const Step& s : c.plan.table()->steps)
+    if (const TraceEvent e = trace_trip_event(c, s.what); e != TraceEvent::none) out.push_back(e);
+  return out;
 }
 
 int trace_writers(const KernelConfig& c) {
@@ -93,19 +112,37 @@ void end_header(Kernel& k, const Reg& at, const Reg& clock) {
   k.st_global_u32(address(at, 24), clock);
 }
 
-// The record in `line` to its place, if there is room for it.
+// t.fits: this thread writes, and place `index` is inside the region.
+void find_if_fits(ForwardContext& f, const Reg& index) {
+  Kernel& k = f.k;
+  TraceRegs& t = f.trace;
+  if (t.room.valid()) {
+    k.setp("lt", "u32", t.fits, index, t.room);
+    return;
+  }
+  k.scope([&] {
+    Reg capacity = k.b32("capacity");
+    k.ld_param_u32(capacity, "trace_capacity");
+    k.setp("lt", "and", "u32", t.fits, index, capacity, t.writes);
+  });
+}
+
+// The record in `line` to its place, if there is room for it. Slots not written stay zero, as the buffer is.
 void write_record(ForwardContext& f) {
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
   k.scope([&] {
-    Reg to = k.b64("record_at"), capacity = k.b32("capacity");
-    k.ld_param_u32(capacity, "trace_capacity");
-    k.setp("lt", "and", "u32", t.fits, t.used, capacity, t.writes);
+    Reg to = k.b64("record_at");
+    find_if_fits(f, t.used);
     k.mad_wide_u32(to, t.used, static_cast<int>(sizeof(TraceRecord)), t.at);
-    // Unused slots are set here and not once: else they would hold registers all the time.
-    for (int i = t.filled; i < trace_record_marks; ++i) k.mov_b32(t.line[1 + i], 0);
     k.mad_lo_u32(t.line[0], t.position, 1 << (trace_event_bits * trace_record_marks), t.events);
-    k.st_global_v4_b32(address(to, static_cast<int>(trace_header_bytes)), t.line.all()).when(t.fits);
+    const int at = static_cast<int>(trace_header_bytes);
+    if (t.filled == 1 && f.config.plan.trace == Marks::few) {  // with all, ptxas 13.0 spills more so
+      k.st_global_v2_b32(address(to, at), std::vector<Reg>{t.line[0], t.line[1]}).when(t.fits);
+    } else {
+      for (int i = t.filled; i < trace_record_marks; ++i) k.mov_b32(t.line[1 + i], 0);
+      k.st_global_v4_b32(address(to, at), t.line.all()).when(t.fits);
+    }
     k.add_u32(t.used, t.used, 1);
   });
   t.filled = t.events = 0;
@@ -114,18 +151,25 @@ void write_record(ForwardContext& f) {
 void write_trip(ForwardContext& f) {
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
-  if (t.filled != trace_trip_marks)
-    throw Error("trace marks: a steady trip left " + std::to_string(t.filled) + " marks of " + std::to_string(trace_trip_marks));
+  if (t.filled != t.trip_marks)
+    throw Error("trace marks: a steady trip left " + std::to_string(t.filled) + " marks of " + std::to_string(t.trip_marks));
+  find_if_fits(f, t.position);
   const int size = static_cast<int>(sizeof(TraceTrip));
-  k.scope([&] {
-    Reg to = k.b64("trip_at"), capacity = k.b32("capacity");
-    k.ld_param_u32(capacity, "trace_capacity");
-    k.setp("lt", "and", "u32", t.fits, t.position, capacity, t.writes);
-    k.mad_wide_s32(to, t.position, -size, t.at).note("trips lie backwards from the header");
-    k.st_global_v4_b32(address(to, -size), t.line.all()).when(t.fits);
-  });
-  t.filled = 0;
+  if (t.trip_at.valid()) {
+    k.add_s64(t.trip_at, t.trip_at, -size);
+    k.st_global_v4_b32(address(t.trip_at), t.line.all()).when(t.fits);
+  } else {
+    k.scope([&] {
+      Reg to = k.b64("trip_at");
+      k.mad_wide_s32(to, t.position, -size, t.at).note("trips lie backwards from the header");
+      k.st_global_v4_b32(address(to, -size), t.line.all()).when(t.fits);
+    });
+  }
+  t.filled = t.trip_marks = 0;
 }
+
+// Where each register counts (ptxas 13.0 would spill), a mark computes what it needs.
+bool spares_registers(const ForwardContext& f, bool one_thread) { return one_thread || f.folds(); }
 
 }  // namespace
 
@@ -136,6 +180,7 @@ void trace_start(ForwardContext& f, const Operand& writer, bool one_thread) {
   t = {};
   t.at = k.b64("trace_at"), t.used = k.b32("trace_used"), t.fits = k.pred("trace_fits");
   t.writes = k.pred("trace_writes"), t.line = k.b32("marks", 4);
+  if (!spares_registers(f, one_thread)) t.room = k.b32("trace_room");
   k.section("marks: the writer's region");
   k.mov_b32(t.used, 0);
   writer_header(f, writer, t.at, t.writes);
@@ -146,22 +191,44 @@ void trace_start(ForwardContext& f, const Operand& writer, bool one_thread) {
       k.and_b32(thread, thread, 127);
       k.setp("eq", "and", "u32", t.writes, thread, 0, t.writes);
     }
+    if (t.room.valid()) {
+      k.ld_param_u32(t.room, "trace_capacity");
+      k.selp_b32(t.room, t.room, 0, t.writes);
+    }
     k.if_(t.writes, [&] { start_header(k, t.at, t.line[0], t.line[1]); });
   });
 }
 
 void trace_position(ForwardContext& f, const Reg& position) { f.trace.position = position; }
 
+void trace_trips(ForwardContext& f, const Reg& position) {
+  if (f.config.plan.trace != Marks::few) return;
+  Kernel& k = f.k;
+  TraceRegs& t = f.trace;
+  for (std::size_t i = trace_trip_events(f.config).size(); i < 4; ++i)
+    k.mov_b32(t.line[static_cast<int>(i)], 0).note("the store is of four");
+  if (!t.room.valid()) return;
+  if (!t.trip_at.valid()) t.trip_at = k.b64("trips_at");
+  const int size = static_cast<int>(sizeof(TraceTrip));
+  k.scope([&] {
+    Reg lane = k.b32("trip_lane");
+    k.mov_b32(lane, special("laneid"));
+    k.mad_wide_s32(t.trip_at, position, -size, t.at).note("trips lie backwards from the header");
+    k.mad_wide_u32(t.trip_at, lane, size, t.trip_at).note("lane 0 writes; an address by lane is no uniform one to copy each trip");
+  });
+}
+
 void trace_batch(ForwardContext& f, const Reg& position, bool steady_trip) {
   TraceRegs& t = f.trace;
   t.position = position;
   t.shared = true, t.trip = steady_trip && f.config.plan.trace == Marks::few;
+  if (t.trip) t.trip_marks = static_cast<int>(trace_trip_events(f.config).size());
 }
 
 void trace_batch_end(ForwardContext& f) {
   TraceRegs& t = f.trace;
-  if (f.config.plan.traced() && t.trip) write_trip(f);
-  else if (f.config.plan.traced() && t.filled) write_record(f);
+  if (t.trip && t.trip_marks) write_trip(f);
+  if (f.config.plan.traced() && t.filled) write_record(f);
   t.shared = t.trip = false;
 }
 
@@ -169,13 +236,20 @@ void trace_mark(ForwardContext& f, TraceEvent e) {
   if (!is_marked(f.config.plan.trace, e)) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
-  if (t.trip && t.filled == trace_trip_marks)
-    throw Error(std::string("trace mark ") + to_string(e) + ": a steady trip has room for no more marks");
-  k.clock(t.line[t.trip ? t.filled : 1 + t.filled]).note(std::string("mark: ") + to_string(e));
+  if (t.trip) {
+    if (e == TraceEvent::mask_max || e == TraceEvent::exp_sum)
+      e = trace_trip_event(f.config, e == TraceEvent::mask_max ? Do::mask_max : Do::exp_sum);
+    if (e == TraceEvent::none) return;
+    if (t.filled == t.trip_marks)
+      throw Error(std::string("trace mark ") + to_string(e) + ": a steady trip has room for no more marks");
+    k.clock(t.line[t.filled++]).note(std::string("mark: ") + to_string(e));
+    if (e == TraceEvent::exp_sum && t.filled == t.trip_marks) write_trip(f);
+    return;
+  }
+  k.clock(t.line[1 + t.filled]).note(std::string("mark: ") + to_string(e));
   t.events |= static_cast<int>(tag_of(e, t.filled));
   ++t.filled;
-  if (t.trip) t.events = 0;
-  else if (!t.shared || t.filled == trace_record_marks) write_record(f);
+  if (!t.shared || t.filled == trace_record_marks) write_record(f);
 }
 
 void trace_finish(ForwardContext& f) {

@@ -107,17 +107,18 @@ TEST_SUITE("tools/trace") {
       }
   }
 
-  TEST_CASE("in FP8 with V by rows marks cost few bytes of spills; with V^T given, none") {
+  TEST_CASE("in FP8 few marks cost no spill; all of them few bytes around a tile, with V^T given none") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas");
     for (KernelConfig c : catalog())
       for (Marks marks : {Marks::few, Marks::all}) {
-        if (!c.problem.eight_bit() || c.problem.head_dim < 128 || c.problem.mask == Mask::causal || c.plan.two_level || c.plan.fold_blocks) continue;
+        if (!c.problem.eight_bit() || c.problem.mask == Mask::causal || c.plan.two_level) continue;
+        if (marks == Marks::all && (c.plan.fold_blocks || c.problem.head_dim < 128)) continue;
         c.plan.trace = marks;
         CAPTURE(c.name());
         const test::Assembled a = test::assemble(emit(c).text);
         REQUIRE_MESSAGE(a.ok, a.log);
-        // By head dimension: the consumer's around a tile, the producer's (24 registers). V^T given: none.
-        CHECK(a.spill_bytes <= (c.problem.v_transposed ? 0 : c.problem.head_dim == 128 ? 64 : 256));
+        CHECK(a.spill_bytes <= (marks == Marks::few || c.problem.v_transposed ? 0 : 32));
+        if (marks == Marks::few) CHECK(a.stack_bytes == 0);
       }
   }
 
@@ -180,16 +181,18 @@ TEST_SUITE("tools/trace") {
         }
   }
 
-  TEST_CASE("few marks: four of a steady trip, in the order of the schedule, and products that end where the waits are") {
-    for (const char* schedule : {"overlap", "serial", "trailing"}) {
-      const KernelConfig c = small(schedule, Mask::full, Softmax::plain);
-      CAPTURE(schedule);
+  TEST_CASE("few marks: three or four of a steady trip, in the schedule's order, and products that end where the waits are") {
+    for (const auto& [schedule, softmax] : {std::pair{"overlap", Softmax::plain}, {"serial", Softmax::plain}, {"trailing", Softmax::plain},
+                                            {"overlap", Softmax::guarded}, {"serial", Softmax::guarded}}) {
+      const KernelConfig c = small(schedule, Mask::full, softmax);
+      CAPTURE(c.name());
+      CHECK(trace_trip_events(c).size() == (softmax == Softmax::guarded ? 3 : 4));
       Trace few, all;
       REQUIRE(marks_of(c, 320, 2, 2048, 3, &few, Marks::few).ok());
       REQUIRE(marks_of(c, 320, 2, 2048, 3, &all, Marks::all).ok());
       CHECK(few.lost == 0);
       std::string wanted;
-      for (TraceEvent e : few_of(*c.plan.table())) wanted += std::string(wanted.empty() ? "" : " ") + to_string(e);
+      for (TraceEvent e : trace_trip_events(c)) wanted += std::string(wanted.empty() ? "" : " ") + to_string(e);
       for (const CtaTrace& cta : few.ctas)
         for (std::size_t r = 1; r < 3; ++r)
           for (std::uint32_t trip = 1; trip < 5; ++trip) CHECK(events_at(cta.roles[r], trip) == wanted);

@@ -58,8 +58,6 @@ std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t ca
                        Trace* trace);
 // Fills in_flight, tensor and loads from the roles' spans.
 void find_products(const KernelConfig& config, Marks marked, CtaTrace* cta);
-// The marks of a steady trip with Marks::few, in the order of the schedule.
-std::vector<TraceEvent> few_of(const Schedule& schedule);
 // The trace as few marks would show it: for a comparison like with like.
 Trace seen_by_few(Trace trace);
 

@@ -34,19 +34,6 @@ int product_clocks(const KernelConfig& c, bool pv) {
             : (c.problem.head_dim + k - 1) / k * (c.plan.tile_kv / 2);
 }
 
-std::vector<TraceEvent> few_of(const Schedule& schedule) {
-  std::vector<TraceEvent> out;
-  for (const Step& s : schedule.steps)
-    switch (s.what) {
-      case Do::qk: out.push_back(TraceEvent::qk); break;
-      case Do::pv: out.push_back(TraceEvent::pv); break;
-      case Do::mask_max: out.push_back(TraceEvent::mask_max); break;
-      case Do::exp_sum: out.push_back(TraceEvent::exp_sum); break;
-      default: break;
-    }
-  return out;
-}
-
 namespace {
 
 struct Mark {
@@ -111,7 +98,7 @@ std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t ca
   const int writers = trace_writers(trace->config), roles = 1 + trace->config.plan.warpgroups;
   if (buffer.size() < trace_buffer_bytes(writers, capacity)) return "the buffer of marks is too short";
   const std::vector<TraceEvent> trip =
-      trace->marked == Marks::few ? few_of(*trace->config.plan.table()) : std::vector<TraceEvent>{};
+      trace->marked == Marks::few ? trace_trip_events(trace->config) : std::vector<TraceEvent>{};
   double first_ns = 0;
   for (int cta = 0; cta < trace_ctas; ++cta) {
     std::vector<Writer> all;
@@ -154,9 +141,12 @@ Trace seen_by_few(Trace t) {
   for (CtaTrace& c : t.ctas)
     for (std::vector<TraceSpan>& role : c.roles) {
       std::vector<TraceSpan> kept;
-      for (const TraceSpan& s : role)
-        if (is_marked(Marks::few, s.event)) kept.push_back(s);
+      for (TraceSpan s : role) {
+        const bool max = s.event == TraceEvent::mask_max, exp = s.event == TraceEvent::exp_sum;
+        if (max || exp) s.event = trace_trip_event(t.config, max ? Do::mask_max : Do::exp_sum);
+        if (s.event != TraceEvent::none && is_marked(Marks::few, s.event)) kept.push_back(s);
         else if (!kept.empty()) kept.back().stop = s.stop;
+      }
       role = std::move(kept);
     }
   return t;
@@ -167,12 +157,12 @@ namespace {
 // With few marks: the waits that follow a mark's step before the next marked one, in the order of the schedule.
 std::vector<TraceEvent> waits_after(const KernelConfig& config, TraceEvent e) {
   const std::vector<Step>& steps = config.plan.table()->steps;
-  const std::vector<TraceEvent> marked = few_of(*config.plan.table());
+  const std::vector<TraceEvent> marked = trace_trip_events(config);
   std::vector<TraceEvent> out;
   std::size_t seen = 0;
   for (std::size_t i = 0; i < 2 * steps.size(); ++i) {  // twice: what follows the last step comes first
     const Do what = steps[i % steps.size()].what;
-    if (what == Do::qk || what == Do::pv || what == Do::mask_max || what == Do::exp_sum) ++seen;
+    if (trace_trip_event(config, what) != TraceEvent::none) ++seen;
     if (seen == 0 || (i >= steps.size() && seen > marked.size())) continue;
     if (marked[(seen - 1) % marked.size()] != e) continue;
     if (what == Do::wait_qk) out.push_back(TraceEvent::wait_qk);
@@ -200,7 +190,7 @@ void flights_of(const KernelConfig& config, Marks marked, const std::vector<Trac
   };
   std::map<TraceEvent, std::vector<TraceEvent>> unmarked;
   if (marked == Marks::few)
-    for (TraceEvent e : few_of(*config.plan.table())) unmarked[e] = waits_after(config, e);
+    for (TraceEvent e : trace_trip_events(config)) unmarked[e] = waits_after(config, e);
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const TraceSpan& s = spans[i];
     if (marked == Marks::few) {

@@ -195,8 +195,10 @@ std::string trace_text(const Trace& trace, const TraceSummary& s, const TraceSum
              planned ? planned->event_cycles[e] : 0, "%7.0f cycles", cause_of(static_cast<TraceEvent>(e)));
   }
   if (trace.marked == Marks::few)
-    out += "few marks: a step's clocks run to the next of qk, pv, mask_max and exp_sum, waits and packing included; "
-           "--marks all parts them\n";
+    out += std::string("few marks: a step's clocks run to the next of qk, pv") +
+           (trace.config.plan.softmax == Softmax::guarded ? " and exp_sum (which begins with the step of the maximum)"
+                                                          : ", mask_max and exp_sum") +
+           ", waits and packing included; --marks all parts them\n";
   return out + "critical unit  " + s.critical + "\n";
 }
 
