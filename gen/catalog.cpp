@@ -231,10 +231,11 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
   if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true;
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
-  // Scales by blocks have no registers left for the scale of what was folded.
-  if (problem.scale_rows == 0 && gen::check_forward(c).empty()) return c.plan;
+  // With scales by blocks these alone have registers left for the scale of what was folded.
+  const bool folds = problem.scale_rows == 0 || (d <= 128 && problem.scale_rows >= 64);
+  if (folds && gen::check_forward(c).empty()) return c.plan;
   c.plan.q_stages = 1;  // all of O may fit beside one Q
-  if (problem.scale_rows == 0 && gen::check_forward(c).empty()) return c.plan;
+  if (folds && gen::check_forward(c).empty()) return c.plan;
   Plan p = standard_plan(problem);
   p.two_level = true;
   p.schedule = "serial";  // a block's product then lives in S's registers
@@ -247,6 +248,7 @@ Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   c.plan.softmax = Softmax::guarded;
   c.plan.direct_of_16 = fast_words;
+  if (problem.scale_rows && plan.fold_blocks) return plan;  // 4 bytes of spills
   return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
 }
 

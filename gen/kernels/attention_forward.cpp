@@ -64,6 +64,10 @@ void emit_lazy_slack(ForwardContext& f) {
   const Plan& plan = f.config.plan;
   if (plan.softmax != Softmax::lazy) return;
   Kernel& k = f.k;
+  if (f.scales_blocks()) {
+    k.mov_f32(f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
+    return;
+  }
   k.rcp_approx_ftz_f32(f.max_slack, f.scale_log2);
   k.mul_f32(f.max_slack, f.max_slack, f32_imm(static_cast<float>(plan.lazy_threshold_log2)));
   k.min_f32(f.max_slack, f.max_slack, f32_imm(3.402823466e38f)).note("threshold in units of S");
@@ -99,7 +103,7 @@ void emit_consumer_setup(ForwardContext& f) {
   f.exp_offset = k.f32("exp_offset", 2);
   f.row_sum = k.f32("row_sum", 2 * f.sums_per_row());
   f.alpha = k.f32("alpha", 2);
-  f.scale_log2 = k.f32("scale_log2");
+  if (!f.scales_blocks()) f.scale_log2 = k.f32("scale_log2");
   if (f.eight_bit()) f.v_scale = k.f32("v_scale");
   if (f.checks_block_sums()) f.p_offset = k.f32("p_offset", 2);
   if (f.direct()) f.p_direct = k.b32("p_direct", 2 * f.direct_words());
@@ -107,6 +111,9 @@ void emit_consumer_setup(ForwardContext& f) {
     f.q_scale = k.f32("q_scale", 2);
     f.k_scale = k.f32("k_scale", f.scale_groups());
     f.v_scales = k.f32("v_scales", f.scale_groups());
+    f.qk_scale = k.f32("qk_scale", 2);
+    f.v_shift = k.f32("v_shift");
+    f.next_unit = k.f32("next_unit");
   }
   f.max_slack = k.f32("max_slack");
   f.grew = k.pred("grew");
@@ -278,7 +285,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
       k.section("P = exp2(S * c - max * c), row sum");
       trace_mark(f, TraceEvent::exp_sum);
       emit_exp_sum(f);
-      if (f.scales_blocks()) emit_scale_pv(f, step.first);
+      if (f.scales_blocks()) emit_change_unit(f, step.first);
       break;
     case Do::wait_pv:
       trace_mark(f, TraceEvent::wait_pv);

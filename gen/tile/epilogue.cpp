@@ -23,7 +23,7 @@ void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
     k.setp("eq", "u32", writes, f.quad_col, 0);
     k.and_pred(writes, writes, wanted).note("lane 0 of each quad writes");
     k.lg2_approx_ftz_f32(lse, sum);
-    k.mul_f32(mc, f.row_max[r], f.scale_log2);
+    k.mul_f32(mc, f.row_max[r], f.score_unit());
     k.min_f32(mc, mc, f32_imm(FLT_MAX));
     if (f.checks_block_sums()) k.sub_f32(lse, lse, f.p_offset[r]);
     else if (f.p_offset_log2()) k.sub_f32(lse, lse, f32_imm(static_cast<float>(f.p_offset_log2())));

@@ -127,22 +127,32 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
 void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg c = k.f32("code_scale"), low = k.f32("low_sum"), high = k.f32("high_sum");
+    // One factor serves both rows, but with scales by blocks.
+    std::vector<Reg> c = f.scales_blocks() ? k.f32("code_scale", 2).all() : std::vector<Reg>{k.f32("code_scale")};
+    Reg low = k.f32("low_sum"), high = k.f32("high_sum");
     Vec offset = k.f32("code_offset", 2), half = k.b16("sum_half", 2);
-    k.mul_ftz_f32(c, f.scale_log2, f32_imm(kCodeUnit));
-    k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
+    Vec exact_offset = f.exp_offset;
+    if (f.scales_blocks()) {
+      exact_offset = k.f32("block_offset", 2);
+      for (int r = 0; r < 2; ++r) k.add_f32(exact_offset[r], f.exp_offset[r], f.v_shift);
+    }
+    const auto factor = [&](int r) { return f.scales_blocks() ? f.qk_scale[r] : f.scale_log2; };
+    for (std::size_t r = 0; r < c.size(); ++r) {
+      k.mul_ftz_f32(c[r], factor(static_cast<int>(r)), f32_imm(kCodeUnit));
+      k.max_f32(c[r], c[r], f32_imm(1.17549435e-38f)).note(r ? "" : "-inf (a masked score) times 0 would be NaN");
+    }
     for (int r = 0; r < 2; ++r)
-      k.fma_rn_f32(offset[r], f.exp_offset[r], f32_imm(kCodeUnit), f32_imm((7 - kBias) * kCodeUnit));
+      k.fma_rn_f32(offset[r], exact_offset[r], f32_imm(kCodeUnit), f32_imm((7 - kBias) * kCodeUnit));
     bool exact_started[4] = {}, direct_started[2] = {};
     for_words(f, [&](int word, int first, int codes) {
       const int r = word % 2;
       if (codes >= 0) {
-        direct_word(f, s, r, first, codes, c, offset[r], direct_started);
+        direct_word(f, s, r, first, codes, c[c.size() == 2 ? static_cast<std::size_t>(r) : 0], offset[r], direct_started);
         return;
       }
       for (int i : {first, first + 1, first + 4, first + 5}) {
         const int chain = 2 * r + i % 2;
-        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
+        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], factor(r), exact_offset[r]);
         k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
         if (exact_started[chain]) k.add_ftz_f32(s.exact[chain], s.exact[chain], f.s_acc[i]);
         else k.mov_f32(s.exact[chain], f.s_acc[i]);
@@ -173,11 +183,25 @@ void emit_exp_sum_direct(ForwardContext& f) {
     Vec sum = k.f32("row_block_sum", 2);
     Reg worst = k.f32("worst"), over = k.pred("over"), also = k.pred("also_over"), free = k.pred("no_maximum");
     exp_and_sum(f, s, sum);
-    for (int r = 0; r < 2; ++r) {
-      k.min_f32(worst, f.row_sum[r], f32_imm(256.0f));
-      k.setp("gtu", "f32", r ? also : over, sum[r], worst);
+    Reg weight, weighted;
+    if (f.scales_blocks()) {
+      weight = k.f32("sum_weight"), weighted = k.f32("weighted_sum");
+      emit_sum_weight(f, weight, 0);
+      k.mov_pred(over, 0);
     }
-    k.or_pred(over, over, also);
+    for (int r = 0; r < 2; ++r) {
+      if (f.scales_blocks()) {
+        k.setp("gtu", "f32", also, sum[r], f32_imm(256.0f));
+        k.or_pred(over, over, also);
+        k.mul_ftz_f32(weighted, sum[r], weight);
+        k.setp("gtu", "f32", also, weighted, f.row_sum[r]);
+        k.or_pred(over, over, also);
+      } else {
+        k.min_f32(worst, f.row_sum[r], f32_imm(256.0f));
+        k.setp("gtu", "f32", r ? also : over, sum[r], worst);
+      }
+    }
+    if (!f.scales_blocks()) k.or_pred(over, over, also);
     k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
     k.setp("ne", "u32", also, s.codes, 0).note("p of 512 or more: its code is no e4m3, its share of the sum is wrong");
     k.or_pred(over, over, also);
@@ -194,7 +218,10 @@ void emit_exp_sum_direct(ForwardContext& f) {
       rescale_block(f, sum);
       encode_all(f);
     }, "no p can exceed 256");
-    for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
+    for (int r = 0; r < 2; ++r) {
+      if (f.scales_blocks()) k.fma_rn_ftz_f32(f.row_sum[r], sum[r], weight, f.row_sum[r]);
+      else k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
+    }
   });
 }
 

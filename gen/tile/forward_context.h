@@ -105,8 +105,10 @@ struct ForwardContext {
   Vec p_direct;                 // fast mode: e4m3 codes of the direct words, two in the halves of a register
   Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
-  Reg v_scale;                  // 8 bit: the tile's V scale; by blocks: that of the block added to O last
-  Vec q_scale, k_scale, v_scales;  // by blocks: of this lane's two rows; of the block's groups of keys
+  Reg v_scale;                  // 8 bit: the tile's V scale; by blocks: the unit in which O is kept
+  Vec q_scale, k_scale, v_scales;  // by blocks: of this lane's two rows, times c; of the block's groups of keys
+  Vec qk_scale;                 // by blocks: from S to log2 units, by row
+  Reg v_shift, next_unit;       // by blocks: log2(the block's V scale / O's unit); O's unit once the block is added
   Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
   Vec col_limit;                // first column that the row must not see, by row
 
@@ -121,6 +123,10 @@ struct ForwardContext {
   bool eight_bit() const { return config.problem.eight_bit(); }
   bool scales_blocks() const { return config.problem.scale_rows != 0; }
   int scale_groups() const { return n() / config.problem.scale_rows; }
+  // By blocks, one group: S stays as the tensor cores gave it, qk_scale and v_shift go into the fma in front of ex2.
+  bool scales_in_fma() const { return scales_blocks() && scale_groups() == 1; }
+  // What takes the scores that the reference is of to log2 units: by blocks they are in them.
+  Operand score_unit() const { return scales_blocks() ? f32_imm(1.0f) : Operand(scale_log2); }
   bool transposes() const { return eight_bit() && !config.problem.v_transposed; }
   int k_step() const { return eight_bit() ? 32 : 16; }  // K of one wgmma: always 32 bytes
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
@@ -210,8 +216,9 @@ void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // pro
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage
 void emit_row_scales(ForwardContext& f, const Reg& exists);  // consumer: of the tile's Q rows, if it is one
 void emit_read_block_scales(ForwardContext& f);       // of the K stage at work
-void emit_scale_s(ForwardContext& f);
-void emit_scale_pv(ForwardContext& f, bool first);    // after exp_sum: P by groups, O's change of unit into alpha
+void emit_block_units(ForwardContext& f, bool first);  // before the mask
+void emit_sum_weight(ForwardContext& f, const Reg& weight, int group);
+void emit_change_unit(ForwardContext& f, bool first);  // after exp_sum: O's change of unit into alpha
 void emit_guard(ForwardContext& f, const Reg& failed);
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);

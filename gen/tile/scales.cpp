@@ -1,14 +1,17 @@
 // Scales of 8-bit inputs: Q, K and V are 8-bit values times an fp32 scale, by (batch, head) or by blocks of rows.
 //
 // By head: softmax_scale times Q's and K's, and V's, travel with the tile's slot; the producer reads them.
-// By blocks: S is multiplied in fp32 by (Q row's scale) * (key's scale) as it comes from the tensor cores, so that all that follows
-// (mask, maximum, reference) knows only real scores. V's scale of the block (the largest of its groups) is the unit
-// in which O is kept: when it changes from block to block O changes unit together with its alpha, which a
-// plain softmax multiplies by anyway; where V's blocks are smaller than the tile, P takes the ratio of group to
-// block (at most 1, so that P's range holds), after the row sums, which know nothing of V. The epilogue multiplies by
-// the last unit. K's and V's scales travel with K's stage: the producer writes them before its expect_tx, which
-// releases them. Predicted: 64 more multiplications a thread and block of 128 keys, of about 290 instructions.
+// By blocks: with q' = softmax_scale * log2(e) * (Q row's scale), a score in log2 units is s = S * (q' * key's scale), and all that
+// follows (maximum, reference, LSE) is in these units. V's scale goes into the exponent: O is kept in units of the V scale of the tile's
+// first block, v_unit, and P is 2^(s + log2(v / v_unit) - reference), whose range e4m3 is used for what a key adds to O,
+// not for its weight alone. The row's sum takes each block's by v_unit / v: it knows nothing of V. A block whose scale is out of
+// 2^+-60 of the unit changes it, with O, by way of alpha: rare.
+// One group of keys a block (scales of 128 rows or more): the factor and the shift are those of the fma in front of ex2, and a maximum
+// is taken of raw S: no instruction more an element. More groups: S is brought to these units in place, one fma an element.
+// (Before, S was multiplied, and O took on each block's unit with 64 multiplications.) K's and V's scales travel
+// with K's stage: the producer writes them before its expect_tx, which releases them.
 // Next: gen/tile/tile_load.cpp and tile_scheduler.cpp (the producer's side), gen/tile/softmax.cpp.
+#include <cfloat>
 #include <string>
 
 #include "gen/tile/forward_context.h"
@@ -73,15 +76,11 @@ void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none) {
     k.ld_param_u32(group, "q_scale_group");
     k.div_u32(group, f.head, group).note("query heads that share a scale");
     k.ld_param_f32(c, "softmax_scale_log2");
-    if (f.scales_blocks()) {
-      k.mov_f32(v, f32_imm(1.0f));
-    } else {
-      emit_load_scale(f, q, "q_scale", group);
-      emit_load_scale(f, s, "k_scale", f.kv_head);
-      emit_load_scale(f, v, "v_scale", f.kv_head);
-      k.mul_f32(c, c, q);
-      k.mul_f32(c, c, s);
-    }
+    emit_load_scale(f, q, "q_scale", group);
+    emit_load_scale(f, s, "k_scale", f.kv_head);
+    emit_load_scale(f, v, "v_scale", f.kv_head);
+    k.mul_f32(c, c, q);
+    k.mul_f32(c, c, s);
     k.max_f32(c, c, f32_imm(1.17549435e-38f)).note("-inf (a masked score) times 0 would be NaN");
     k.st_shared_f32(address(at, f.smem.tile_scales), c);
     k.st_shared_f32(address(at, f.smem.tile_scales + 4), v);
@@ -145,7 +144,9 @@ void emit_row_scales(ForwardContext& f, const Reg& exists) {
   k.scope([&] {
     Reg base = k.b64("q_scale_at"), at = k.b64("row_scale_at"), given = k.pred("scale_given");
     Reg group = k.b32("scale_group"), row = k.b32("scale_row"), rows = k.b32("rows_a_scale"), last = k.b32("last_q_row");
+    Reg c = k.f32("softmax_scale");
     for (int r = 0; r < 2; ++r) k.mov_f32(f.q_scale[r], f32_imm(1.0f));
+    k.mov_f32(f.v_scale, f32_imm(1.0f)).note("for rows that see no key");
     k.ld_param_u64(base, "q_scale");
     k.setp("ne", "u64", given, base, 0);
     k.and_pred(given, given, exists);
@@ -162,6 +163,10 @@ void emit_row_scales(ForwardContext& f, const Reg& exists) {
         k.ld_global_f32(f.q_scale[r], address(at));
       }
     }, "no scale given, or no tile: 1");
+    for (int r = 0; r < 2; ++r) {
+      k.ld_param_f32(c, "softmax_scale_log2");
+      k.mul_f32(f.q_scale[r], f.q_scale[r], c);
+    }
   });
 }
 
@@ -177,54 +182,99 @@ void emit_read_block_scales(ForwardContext& f) {
       k.mov_b32(bits, 0);
       k.ld_shared_u32(bits, address(at, f.smem.block_scales + 4 * i)).when(f.is_lane0);
       k.shfl_sync_idx_b32(bits, bits, 0);
-      k.emit("mov.b32", {i < groups ? f.k_scale[i] : f.v_scales[i - groups], bits}, Location::current());
+      const Reg scale = i < groups ? f.k_scale[i] : f.v_scales[i - groups];
+      k.emit("mov.b32", {scale, bits}, Location::current());
+      if (i >= groups) k.max_f32(scale, scale, f32_imm(FLT_MIN)).note(i == groups ? "its logarithm is taken" : "");
     }
   });
 }
 
-void emit_scale_s(ForwardContext& f) {
+namespace {
+
+constexpr float kUnitReach = 60.0f;  // log2
+
+// shift = log2(V's scale of group g / O's unit once the block is added). Below -60 what the group adds to O is nothing
+// beside what the group with that unit adds.
+void v_shift_of(ForwardContext& f, const Reg& shift, int g) {
   Kernel& k = f.k;
-  int groups = f.scale_groups(), elements = f.s_acc.size() / groups;
-  k.comment("S times the scales of its query and key");
   k.scope([&] {
-    Vec c = k.f32("qk_scale", 2);
-    for (int g = 0; g < groups; ++g) {
-      for (int r = 0; r < 2; ++r) k.mul_f32(c[r], f.q_scale[r], f.k_scale[g]);
-      for (int i = g * elements; i < (g + 1) * elements; ++i) k.mul_ftz_f32(f.s_acc[i], f.s_acc[i], c[i / 2 % 2]);
-    }
+    Reg unit = k.f32("unit_log2");
+    k.lg2_approx_ftz_f32(shift, f.v_scales[g]);
+    k.lg2_approx_ftz_f32(unit, f.next_unit);
+    k.sub_f32(shift, shift, unit);
+    if (f.scale_groups() > 1) k.max_f32(shift, shift, f32_imm(-kUnitReach));
   });
 }
 
-void emit_scale_pv(ForwardContext& f, bool first) {
+}  // namespace
+
+// Factors and shifts of the block at work; S in log2 units where there are several groups.
+void emit_block_units(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   int groups = f.scale_groups(), elements = f.s_acc.size() / groups;
-  k.comment("V's scale: P by groups of keys, O by blocks");
+  k.comment("scales of the block: V's against O's unit");
   k.scope([&] {
-    Reg unit = k.f32("v_unit"), ratio = k.f32("v_ratio"), same = k.pred("same_unit");
-    k.mov_f32(unit, f.v_scales[0]);
-    for (int g = 1; g < groups; ++g) k.max_f32(unit, unit, f.v_scales[g]);
-    for (int g = 0; g < groups && groups > 1; ++g) {
-      k.rcp_approx_ftz_f32(ratio, unit);
-      k.mul_f32(ratio, ratio, f.v_scales[g]);
-      for (int i = g * elements; i < (g + 1) * elements; ++i) k.mul_ftz_f32(f.s_acc[i], f.s_acc[i], ratio);
-    }
+    Reg largest = k.f32("v_largest"), shift = k.f32("group_shift"), moves = k.pred("unit_moves");
+    k.mov_f32(largest, f.v_scales[0]);
+    for (int g = 1; g < groups; ++g) k.max_f32(largest, largest, f.v_scales[g]);
     if (first) {
-      for (int r = 0; r < 2; ++r) k.mov_f32(f.alpha[r], f32_imm(1.0f));
+      k.mov_f32(f.v_scale, largest);
+      k.mov_f32(f.next_unit, largest);
     } else {
-      k.rcp_approx_ftz_f32(ratio, unit);
-      k.mul_f32(ratio, ratio, f.v_scale).note("old unit / new unit");
-      k.setp("eq", "f32", same, f.v_scale, unit);
+      k.lg2_approx_ftz_f32(shift, largest);
+      k.lg2_approx_ftz_f32(f.next_unit, f.v_scale);
+      k.sub_f32(shift, shift, f.next_unit);
+      k.abs_f32(shift, shift);
+      k.setp("gtu", "f32", moves, shift, f32_imm(kUnitReach));
+      k.selp_f32(f.next_unit, largest, f.v_scale, moves);
+    }
+    for (int g = 0; g < groups; ++g) {
+      v_shift_of(f, groups == 1 ? f.v_shift : shift, g);
       for (int r = 0; r < 2; ++r) {
-        if (f.config.plan.softmax != Softmax::plain)
-          k.emit("selp.f32", {f.alpha[r], f.alpha[r], f32_imm(1.0f), f.grew}, Location::current());
+        k.mul_f32(f.qk_scale[r], f.q_scale[r], f.k_scale[g]);
+        k.max_f32(f.qk_scale[r], f.qk_scale[r], f32_imm(FLT_MIN)).note("-inf (a masked score) times 0 would be NaN");
+        k.min_f32(f.qk_scale[r], f.qk_scale[r], f32_imm(FLT_MAX));
+      }
+      if (groups == 1) break;
+      for (int i = g * elements; i < (g + 1) * elements; ++i)
+        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.qk_scale[i / 2 % 2], shift);
+    }
+  });
+}
+
+// weight = unit / V's scale: by it the group's sums go into the row's.
+void emit_sum_weight(ForwardContext& f, const Reg& weight, int g) {
+  Kernel& k = f.k;
+  if (f.scale_groups() == 1) {
+    k.neg_f32(weight, f.v_shift);
+  } else {
+    v_shift_of(f, weight, g);
+    k.neg_f32(weight, weight);
+  }
+  k.ex2_approx_ftz_f32(weight, weight);
+}
+
+// After the exponentials: O's change of unit into alpha.
+void emit_change_unit(ForwardContext& f, bool first) {
+  Kernel& k = f.k;
+  if (first) {
+    for (int r = 0; r < 2; ++r) k.mov_f32(f.alpha[r], f32_imm(1.0f));
+    return;
+  }
+  k.scope([&] {
+    Reg ratio = k.f32("unit_ratio"), moves = k.pred("unit_moves");
+    k.setp("neu", "f32", moves, f.v_scale, f.next_unit);
+    k.if_rare(moves, [&] {
+      k.rcp_approx_ftz_f32(ratio, f.next_unit);
+      k.mul_f32(ratio, ratio, f.v_scale);
+      k.min_f32(ratio, ratio, f32_imm(FLT_MAX)).note("old unit / new unit");
+      for (int r = 0; r < 2; ++r) {
+        if (f.config.plan.softmax != Softmax::plain) k.selp_f32(f.alpha[r], f.alpha[r], f32_imm(1.0f), f.grew);
         k.mul_f32(f.alpha[r], f.alpha[r], ratio);
       }
-      if (f.config.plan.softmax != Softmax::plain) {
-        k.not_pred(same, same);
-        k.or_pred(f.grew, f.grew, same).note("uniform: so is the scale");
-      }
-    }
-    k.mov_f32(f.v_scale, unit);
+      k.mov_pred(f.grew, 1);
+      k.mov_f32(f.v_scale, f.next_unit);
+    }, "V's scale is within 2^60 of O's unit");
   });
 }
 

@@ -104,7 +104,7 @@ void float_max(ForwardContext& f, const Vec& local) {
 
 // mc = clamp(m * c, +-FLT_MAX)
 void log2_reference(ForwardContext& f, const Reg& mc, const Reg& m) {
-  f.k.mul_f32(mc, m, f.scale_log2);
+  f.k.mul_f32(mc, m, f.score_unit());
   f.k.min_f32(mc, mc, f32_imm(FLT_MAX));
   f.k.max_f32(mc, mc, f32_imm(-FLT_MAX));
 }
@@ -117,7 +117,7 @@ void reference_rest(ForwardContext& f, const Reg& rest, const Reg& m, const Reg&
     k.min_f32(finite, m, f32_imm(FLT_MAX));
     k.max_f32(finite, finite, f32_imm(-FLT_MAX));
     k.neg_f32(minus, mc);
-    k.fma_rn_f32(rest, finite, f.scale_log2, minus);
+    k.fma_rn_f32(rest, finite, f.score_unit(), minus);
     k.min_f32(rest, rest, f32_imm(FLT_MAX));
     k.max_f32(rest, rest, f32_imm(-FLT_MAX));
   });
@@ -150,6 +150,7 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
       float_max(f, local);
       for (int r = 0; r < 2; ++r) quad_max_f32(k, local[r], other[r]);
     }, "no row is negative throughout");
+    for (int r = 0; r < 2 && f.scales_in_fma(); ++r) k.fma_rn_f32(local[r], local[r], f.qk_scale[r], f.v_shift);
     k.mov_pred(any, 0);
     for (int r = 0; r < 2; ++r) {
       if (!first) {
@@ -191,6 +192,11 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
 void recentre_huge(ForwardContext& f) {
   Kernel& k = f.k;
   k.if_rare(f.huge, [&] {
+    if (f.scales_in_fma()) {
+      k.comment("S in log2 units in place");
+      for (int i = 0; i < f.s_acc.size(); ++i) k.fma_rn_f32(f.s_acc[i], f.s_acc[i], f.qk_scale[i / 2 % 2], f.v_shift);
+      for (int r = 0; r < 2; ++r) k.mov_f32(f.qk_scale[r], f32_imm(1.0f));
+    }
     k.scope([&] {
       Reg m = k.f32("m_finite"), mc = k.f32("mc_again"), size = k.f32("offset_size"), off = k.pred("drop");
       for (int r = 0; r < 2; ++r) {
@@ -203,7 +209,7 @@ void recentre_huge(ForwardContext& f) {
         } else {
           log2_reference(f, mc, f.row_max[r]);
           k.neg_f32(mc, mc);
-          k.fma_rn_f32(f.exp_offset[r], m, f.scale_log2, mc).note("m*c - mc, exact");
+          k.fma_rn_f32(f.exp_offset[r], m, f.score_unit(), mc).note("m*c - mc, exact");
           k.abs_f32(size, f.exp_offset[r]);
           k.setp("gtu", "f32", off, size, f32_imm(32.0f));
           k.mov_f32(f.exp_offset[r], f32_imm(0.0f)).when(off);
@@ -229,9 +235,17 @@ void lazy_max(ForwardContext& f) {
     k.mov_pred(past, 0);
     for (int r = 0; r < 2; ++r) {
       k.add_f32(limit, f.row_max[r], f.max_slack);
-      k.setp("gt", "f32", more, local[r], limit);
-      k.or_pred(past, past, more);
-      k.setp("lt", "f32", more, limit, f32_imm(0.0f)).note("below 0 the integer order says nothing");
+      if (f.scales_in_fma()) {
+        Reg scaled = k.f32("scaled_max" + std::to_string(r));
+        k.fma_rn_f32(scaled, local[r], f.qk_scale[r], f.v_shift);
+        k.setp("gt", "f32", more, scaled, limit);
+        k.or_pred(past, past, more);
+        k.setp("lt", "f32", more, limit, f.v_shift).note("below what a score of 0 has the integer order says nothing");
+      } else {
+        k.setp("gt", "f32", more, local[r], limit);
+        k.or_pred(past, past, more);
+        k.setp("lt", "f32", more, limit, f32_imm(0.0f)).note("below 0 the integer order says nothing");
+      }
       k.or_pred(past, past, more);
     }
     k.vote_sync_any_pred(f.grew, past);
@@ -241,7 +255,7 @@ void lazy_max(ForwardContext& f) {
 
 void emit_mask_max(ForwardContext& f, bool first) {
   Kernel& k = f.k;
-  if (f.scales_blocks()) emit_scale_s(f);
+  if (f.scales_blocks()) emit_block_units(f, first);
   emit_mask(f);
   if (first || f.config.plan.softmax == Softmax::plain) {
     k.scope([&] {
@@ -335,29 +349,79 @@ void rescale_block(ForwardContext& f, const Vec& sum) {
 
 namespace {
 
+// Scales by blocks: the exponentials of S and their sums by group of keys; sum[r] of P as it stands, weighted[r] without V's scale.
+void exp_sum_of_groups(ForwardContext& f, const Vec& sum, const Vec& weighted) {
+  Kernel& k = f.k;
+  const int groups = f.scale_groups(), elements = f.s_acc.size() / groups;
+  k.scope([&] {
+    Vec part = k.f32("block_sum", 4), offset = k.f32("block_offset", 2);
+    Reg weight = k.f32("sum_weight");
+    for (int r = 0; r < 2 && f.scales_in_fma(); ++r) k.add_f32(offset[r], f.exp_offset[r], f.v_shift);
+    for (int g = 0; g < groups; ++g) {
+      for (int i = 0; i < elements; ++i) {
+        const Reg s = f.s_acc[g * elements + i], to = part[2 * (i / 2 % 2) + i % 2];
+        if (f.scales_in_fma()) k.fma_rn_ftz_f32(s, s, f.qk_scale[i / 2 % 2], offset[i / 2 % 2]);
+        else k.add_ftz_f32(s, s, f.exp_offset[i / 2 % 2]);
+        k.ex2_approx_ftz_f32(s, s);
+        if (i < 4) k.mov_f32(to, s);
+        else k.add_ftz_f32(to, to, s);
+      }
+      emit_sum_weight(f, weight, g);
+      for (int r = 0; r < 2; ++r) {
+        k.add_ftz_f32(part[2 * r], part[2 * r], part[2 * r + 1]);
+        if (g == 0) {
+          k.mul_ftz_f32(weighted[r], part[2 * r], weight);
+          k.mov_f32(sum[r], part[2 * r]);
+        } else {
+          k.fma_rn_ftz_f32(weighted[r], part[2 * r], weight, weighted[r]);
+          k.add_ftz_f32(sum[r], sum[r], part[2 * r]);
+        }
+      }
+    }
+  });
+}
+
 void exp_sum_of_block(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
-    Vec part = k.f32("block_sum", 4), sum = k.f32("row_block_sum", 2);
+    Vec part;
+    if (!f.scales_blocks()) part = k.f32("block_sum", 4);
+    Vec sum = k.f32("row_block_sum", 2), weighted = sum;
     Reg worst = k.f32("worst"), over = k.pred("over"), also = k.pred("also_over"), free = k.pred("no_maximum");
-    for (int i = 0; i < f.s_acc.size(); ++i) {
-      int r = i / 2 % 2, chain = 2 * r + i % 2;
-      k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
-      k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
-      if (i < 4) k.mov_f32(part[chain], f.s_acc[i]);
-      else k.add_ftz_f32(part[chain], part[chain], f.s_acc[i]);
+    if (f.scales_blocks()) {
+      weighted = k.f32("weighted_sum", 2);
+      exp_sum_of_groups(f, sum, weighted);
+    } else {
+      for (int i = 0; i < f.s_acc.size(); ++i) {
+        int r = i / 2 % 2, chain = 2 * r + i % 2;
+        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
+        k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
+        if (i < 4) k.mov_f32(part[chain], f.s_acc[i]);
+        else k.add_ftz_f32(part[chain], part[chain], f.s_acc[i]);
+      }
+      for (int r = 0; r < 2; ++r) k.add_ftz_f32(sum[r], part[2 * r], part[2 * r + 1]);
     }
-    for (int r = 0; r < 2; ++r) k.add_ftz_f32(sum[r], part[2 * r], part[2 * r + 1]);
+    if (f.scales_blocks()) k.mov_pred(over, 0);
     for (int r = 0; r < 2; ++r) {
-      k.min_f32(worst, f.row_sum[r], f32_imm(kMostSum));
-      k.setp("gtu", "f32", r ? also : over, sum[r], worst);
+      if (f.scales_blocks()) {
+        k.setp("gtu", "f32", also, sum[r], f32_imm(kMostSum));
+        k.or_pred(over, over, also);
+        k.setp("gtu", "f32", also, weighted[r], f.row_sum[r]);
+        k.or_pred(over, over, also);
+      } else {
+        k.min_f32(worst, f.row_sum[r], f32_imm(kMostSum));
+        k.setp("gtu", "f32", r ? also : over, sum[r], worst);
+      }
     }
-    k.or_pred(over, over, also);
+    if (!f.scales_blocks()) k.or_pred(over, over, also);
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
     k.vote_sync_any_pred(over, over);
-    k.if_rare(over, [&] { rescale_block(f, sum); }, "no p can exceed 256");
-    for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
+    k.if_rare(over, [&] {
+      rescale_block(f, sum);
+      for (int r = 0; r < 2 && f.scales_blocks(); ++r) k.mul_f32(weighted[r], weighted[r], f.alpha[r]);
+    }, "no p can exceed 256");
+    for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], weighted[r]);
   });
 }
 
@@ -368,6 +432,14 @@ void emit_exp_sum(ForwardContext& f) {
   if (f.checks_block_sums()) {
     if (f.direct()) emit_exp_sum_direct(f);
     else exp_sum_of_block(f);
+    return;
+  }
+  if (f.scales_blocks()) {
+    k.scope([&] {
+      Vec sum = k.f32("row_block_sum", 2), weighted = k.f32("weighted_sum", 2);
+      exp_sum_of_groups(f, sum, weighted);
+      for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[2 * r], f.row_sum[2 * r], weighted[r]);
+    });
     return;
   }
   // Two partial sums a row: four independent add chains a thread.

@@ -119,7 +119,7 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t mar
     k.xor_b32(parity, slot.phase, 1);
     k.wait("tile_empty", address(bar, f.smem.tile_empty - f.smem.tile_full), parity);
     k.mad_lo_u32(at, slot.stage, 16, f.base);
-    if (f.eight_bit()) emit_publish_scales(f, slot.stage, marker != 0);
+    if (f.eight_bit() && !f.scales_blocks()) emit_publish_scales(f, slot.stage, marker != 0);
     if (marker) {
       k.st_shared_u32(address(at, f.smem.tile_slot), hex(marker));
     } else if (f.guarded()) {
@@ -159,7 +159,7 @@ void emit_fetch_tile(ForwardContext& f) {
            Location::current())
         .when(f.is_lane0);
     for (const Reg& word : {f.q_row0, f.head, f.batch_index, f.bh}) k.shfl_sync_idx_b32(word, word, 0);
-    if (f.eight_bit()) {
+    if (f.eight_bit() && !f.scales_blocks()) {
       Reg bits = k.b32("scale_bits");
       k.mad_lo_u32(at, slot.stage, 8, f.base);
       for (const Reg& scale : {f.scale_log2, f.v_scale}) {

@@ -32,11 +32,11 @@ struct BenchKernel {
 struct BenchGrid {
   std::vector<DataType> dtypes = {DataType::bf16};
   std::vector<int> head_dims = {64, 128, 256};
-  int head_dim_v = 0;  // of V and O; 0: that of Q
   std::vector<std::int64_t> seqlens = {512, 1024, 2048, 4096, 8192, 16384};
   std::vector<Mask> masks = {Mask::full, Mask::causal};
   std::int64_t tokens = 16384;  // batch = tokens / seqlen
   std::int64_t hidden = 2048;   // heads = hidden / head_dim
+  int head_dim_v = 0;           // of V and O; 0: that of Q
 };
 // Shape, type, mask and scale of every cell; refuses by exception what does not divide.
 std::vector<reference::Problem> cells(const BenchGrid& grid);
