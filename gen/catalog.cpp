@@ -214,8 +214,12 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
     p.warpgroups = 3, p.tile_kv = 64, p.kv_stages = 3, p.q_stages = 2;
     // Causal warpgroups end at diagonals of their own: waiting for a turn costs 4 % at 1k and 7 % at 4k.
     if (short_rows) p.kv_stages = 4, p.ping_pong = false;
-  } else if (d <= 192) {  // 781 / 734 / 629
-    p.warpgroups = 2, p.tile_kv = 80, p.kv_stages = 2, p.o_own_buffer = true;
+  } else if (d <= 192 && problem.head_dim_v <= 128) {  // (192, 128), in turns, 16k / 4k / 1k: 742 / 720 / 689, 128 x 80 712 / 697 / 675
+    p.warpgroups = 2, p.tile_kv = 128, p.kv_stages = 2, p.schedule = "trailing";
+    if (problem.mask == Mask::causal)  // 706 / 668 / 481; trailing 128 x 128 707 / 668 / 470, 128 x 80 690 / 645 / 468
+      p.tile_kv = 96, p.q_stages = 2, p.schedule = "overlap";
+  } else if (d <= 192) {  // 731 / 733 / 703, causal 731 / 653 / 464; with O in a buffer of its own 1.5 % less at 1k
+    p.warpgroups = 2, p.tile_kv = 80, p.kv_stages = 2, p.q_stages = 2;
   } else {  // O takes 128 of 240 registers; 848 / 707 / 638
     p.warpgroups = 2, p.tile_kv = 64, p.kv_stages = 2, p.o_own_buffer = true;
   }
@@ -231,11 +235,9 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
   if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true;
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
-  // With scales by blocks these alone have registers left for the scale of what was folded.
-  const bool folds = problem.scale_rows == 0 || (d <= 128 && problem.scale_rows >= 64);
-  if (folds && gen::check_forward(c).empty()) return c.plan;
+  if (gen::check_forward(c).empty()) return c.plan;
   c.plan.q_stages = 1;  // all of O may fit beside one Q
-  if (folds && gen::check_forward(c).empty()) return c.plan;
+  if (gen::check_forward(c).empty()) return c.plan;
   Plan p = standard_plan(problem);
   p.two_level = true;
   p.schedule = "serial";  // a block's product then lives in S's registers
@@ -248,7 +250,6 @@ Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   c.plan.softmax = Softmax::guarded;
   c.plan.direct_of_16 = fast_words;
-  if (problem.scale_rows && plan.fold_blocks) return plan;  // 4 bytes of spills
   return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
 }
 

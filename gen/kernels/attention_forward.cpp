@@ -858,6 +858,8 @@ std::string check_forward(const KernelConfig& c) {
     return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
   if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))
     return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
+  if (plan.fold_blocks && p.scale_rows)
+    return at("fold_blocks", plan.fold_blocks, "is not for scales by blocks: use two levels");
   if (!p.eight_bit() && (p.v_transposed || p.scale_rows))
     return std::string("dtype ") + to_string(p.dtype) + " takes neither a transposed V nor scales";
   if (p.eight_bit() && plan.softmax == Softmax::lazy && plan.lazy_threshold_log2 > 8)

@@ -40,7 +40,7 @@ std::vector<std::uint8_t> dequantized(const std::vector<std::uint8_t>& from, std
 }
 
 void check_blocks(Device& device, Attention& attention, Mask mask, int dim, std::int64_t seqlen_q, std::int64_t seqlen_k,
-                  Blocks blocks, const std::string& kernel = "") {
+                  Blocks blocks, const std::string& kernel = "", bool far = false) {
   reference::Problem p;
   p.dtype = DataType::e4m3, p.mask = mask, p.head_dim = p.head_dim_v = dim;
   p.batch = 2, p.heads_q = 4, p.heads_kv = 2, p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k;
@@ -50,6 +50,8 @@ void check_blocks(Device& device, Attention& attention, Mask mask, int dim, std:
   c.q_scale = some_scales(p.batch * p.heads_q, seqlen_q, blocks.q, 1);
   c.k_scale = some_scales(p.batch * p.heads_kv, seqlen_k, blocks.k, 2);
   c.v_scale = some_scales(p.batch * p.heads_kv, seqlen_k, blocks.v, 3);
+  // 2^70 apart: O has to change its unit, to larger and to smaller ones.
+  for (std::size_t i = 0; i < c.v_scale.size() && far; ++i) c.v_scale[i] *= i % 3 == 0 ? 1.0f : i % 3 == 1 ? 0x1p-70f : 0x1p-35f;
   const auto q = dequantized(c.tensors.q, p.batch, seqlen_q, p.heads_q, dim, blocks.q, c.q_scale);
   const auto k = dequantized(c.tensors.k, p.batch, seqlen_k, p.heads_kv, dim, blocks.k, c.k_scale);
   const auto v = dequantized(c.tensors.v, p.batch, seqlen_k, p.heads_kv, dim, blocks.v, c.v_scale);
@@ -60,7 +62,7 @@ void check_blocks(Device& device, Attention& attention, Mask mask, int dim, std:
   ForwardChoice choice;
   choice.kernel = kernel;
   const Outcome r = run_case(device, attention, c, choice);
-  INFO(r.kernel, " blocks ", blocks.q, " ", blocks.k, " ", blocks.v);
+  INFO(r.kernel, " far ", far, " blocks ", blocks.q, " ", blocks.k, " ", blocks.v);
   REQUIRE_MESSAGE(r.status.ok(), r.status.message);
   double squares = 0, size = 0, lse = 0;
   for (std::size_t i = 0; i < wanted.o.size(); ++i) {
@@ -85,11 +87,16 @@ void all_blocks(Device& device, Attention& attention) {
   check_blocks(device, attention, Mask::full, 64, 70, 300, {32, 128, 64});
   check_blocks(device, attention, Mask::causal, 256, 130, 300, {16, 128, 128});
   check_blocks(device, attention, Mask::full, 256, 70, 300, {64, 16, 16});
-  for (const char* softmax : {"plain", "lazy0", "guarded1"})
-    check_blocks(device, attention, Mask::full, 128, 200, 700, {64, 128, 128},
-                 std::string("attn_fwd_e4m3_d128_full_bs128__q192_kv128_s2_vs3_qs2__serial_pp_") + softmax + "_dyn_ob");
+  for (bool far : {false, true})
+    for (const char* softmax : {"plain", "lazy0", "guarded1"})
+      for (const char* schedule : {"__q192_kv128_s2_vs3_qs2__serial_pp_", "__q128_kv128_s2_qs2__overlap_pp_"})
+        check_blocks(device, attention, Mask::full, 128, 200, 900, {64, 128, 128},
+                     std::string("attn_fwd_e4m3_d128_full_bs128") + schedule + softmax + "_dyn_ob", far);
+  check_blocks(device, attention, Mask::causal, 128, 200, 900, {64, 64, 64}, "", true);
+  for (bool far : {false, true})
+    check_blocks(device, attention, Mask::full, 64, 70, 1200, {64, 128, 128},
+                 "attn_fwd_e4m3_d64_full_vt_bs128__q192_kv128_s3_qs2__serial_pp_guarded3_dyn_ob_two", far);
 }
-
 }  // namespace
 
 TEST_SUITE("attention/fp8 scales") {
