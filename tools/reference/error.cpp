@@ -133,7 +133,9 @@ Error compare(const Problem& p, const Result& exact, const Result& plain, const 
   error.rms = std::sqrt(totals.squares / n);
   error.plain_rms = std::sqrt(totals.plain_squares / n);
   error.allowed_max = allowance(error.plain_max, totals.largest, p);
-  const double rms_allowed = rms_factor_8bit * error.plain_rms + 0.5 * epsilon(p.output()) * totals.largest;
+  double rms_allowed = rms_factor_8bit * error.plain_rms + 0.5 * epsilon(p.output()) * totals.largest;
+  // Direct p are up to 8 % off: on scores without noise these errors do not average out as on the normal data of fast mode's rule.
+  if (p.direct_p) rms_allowed += 0.02 * totals.largest;
   if (p.eight_bit() && error.ok && error.rms > rms_allowed) {
     error.ok = false;
     error.first_failure = "O's RMS error is " + std::to_string(error.rms) + ", allowed " + std::to_string(rms_allowed);
