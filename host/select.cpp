@@ -178,8 +178,11 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
                              : "8 bit, V transposed by three warps of the kernel";
     if (long_keys) about += "; sums in parts: more than " + std::to_string(single_level_keys) + " keys";
   }
+  // Rows are by the larger head dimension; (192, 128) has tiles of its own (gen/catalog.cpp).
+  const int dim = std::max(c.head_dim, c.head_dim_v);
+  const bool narrow_v = !c.eight_bit() && dim > 128 && dim <= 192 && c.head_dim_v <= 128;
   // Measured were scales by head.
-  if (const MeasuredRow* row = c.scale_rows == 0 ? nearest_row(rows, c, p.seqlen_q) : nullptr) {
+  if (const MeasuredRow* row = c.scale_rows == 0 && !narrow_v ? nearest_row(rows, c, p.seqlen_q) : nullptr) {
     KernelConfig config{c, {}};
     if (plan_of(*row, &config)) {
       if (long_keys) config.plan = long_keys_plan(c, config.plan);
