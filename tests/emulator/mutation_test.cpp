@@ -2,13 +2,22 @@
 // fault or a wrong result, or be listed here as harmless with the reason.
 //
 // The runner takes a sample of three kernels; `make mutants` takes all (FLASHPTX_MUTANTS=all; a name or "catalog" picks
-// other kernels) and prints the table by kind, what noticed each to FLASHPTX_MUTANTS_LOG. Measured with each sixth to
-// twenty-fourth mutant of a kind on 14 kernels of the catalogue (16 and 8 bit, V transposed inside and before, two
-// levels): 1796 made, 1700 change something, 1681 of these noticed (98.9 %), each kernel at 96.7 % or above; 1371
-// of 1389 faults (98.7 %) name the line, the barrier, its ring or what is missing, 248 of them by the ring alone.
-// Another mutant's sentence would pass for the right one in 37 %. Most of the 19 that escaped are explained below, found by a
-// trap to change no value, or caught by what the checkers have learnt since. All mutants of single kernels since then: bf16
-// head_dim 128 full 839 of 839, head_dim 64 causal 760 of 760, e4m3 folded 710 of 711 and that one explained.
+// other kernels, FLASHPTX_MUTANTS_LINES lines of one) and prints the table by kind, what noticed each to
+// FLASHPTX_MUTANTS_LOG. Measured with every mutant of every attention kernel in ptx/ (38; two hours of
+// a core). What the first five problems did not notice, and what a reason explains, ran again when the last two were added:
+//
+//                           mutants   change something: noticed   explained   same value   not reached   faults placed
+//   16 bit, head dim 64        4936               4670 of 4670         232           24            10   4092 of 4116
+//   16 bit, head dim 128       7453               7162 of 7162         242           37            12   5835 of 5885
+//   16 bit, head dim 256       4502               4350 of 4350         124           24             4   3118 of 3140
+//   8 bit, V by rows           4977               4711 of 4711         202           58             6   4066 of 4106
+//   8 bit, V^T given           5131               4860 of 4860         229           35             7   4149 of 4186
+//   8 bit, V^T given, folds    4575               4315 of 4315         202           34            24   3584 of 3671
+//   all                       31574             30068 of 30068        1231          212            63   24844 of 25104 (99.0 %)
+//
+// explained: nothing notices, and a row of the table below says why nothing is to be noticed. not reached: mostly the copy of
+// a tile's end for rows without keys, which can neither fail nor fold. placed: the fault names the line, the barrier, what is
+// missing, or (5208 of them) only its ring; another mutant's sentence would pass for the right one in 36 %.
 // A mutant runs round-robin and then under adversaries, until something notices. Next: mutants.h.
 #include <algorithm>
 #include <atomic>
@@ -47,6 +56,9 @@ enum class Region {
   without_keys,  // the copy of a tile's end for rows that see no key
   redo,          // the producer's loads of a tile that is done again, but those of the loop over its blocks
   halves,        // the consumers' loop over blocks, where V comes and is transposed in two halves
+  v_before_k,    // the producer's loops over a tile's blocks, in a schedule that frees V ahead of K
+  redo_blocks,   // the loop over the blocks of a tile that is done again, with one Q buffer
+  one_q,         // anywhere, with one Q buffer
 };
 struct Harmless {
   const char* kind;
@@ -61,11 +73,12 @@ const char* const next_k =
     "K of the next block is waited for before; it was asked for when the transposing warps had freed both halves of this V";
 const char* const first_of_redo =
     "a load of a tile that is done again: all warps have finished the tiles before, or the barrier taken instead is freed later";
-const char* const slot_again = "what this wait orders, the waits for Q, K and V of the tiles before have ordered already";
 const char* const in_order =
     "8 bit, nothing lags: K of the next block was waited for just now, freed behind a product that completed after this V's";
 const char* const handed_on =
     "a block that the warpgroup only hands on: it reads nothing of it, and never hands on a whole ring ahead";
+const char* const read_before =
+    "one buffer for Q and O: each warp has waited, before it handed Q back, for what it stored to be read";
 const Harmless harmless[] = {
     {"drop wgmma.fence", "", "",
      "repeated after a branch for ptxas alone (C7519): nothing has touched the registers since the last one"},
@@ -100,14 +113,26 @@ const Harmless harmless[] = {
      "the tile's first K: V of the block before was waited for just now, whose stage is freed behind this K's", "", Region::tile_start},
     {"drop mbarrier wait", R"(WAIT_V_EMPTY)", "", in_order, R"(mov\.b32 %row0, 0;)"},
     {"barrier offset", R"(try_wait.*v_bar.*v_free)", "", in_order, R"(mov\.b32 %row0, 0;)"},
-    {"drop mbarrier wait", R"(WAIT_TILE_EMPTY)", "", slot_again},
-    {"barrier offset", R"(try_wait.*slot_bar.*slot_free)", "", slot_again},
+    {"drop mbarrier wait", R"(WAIT_TILE_EMPTY)", "",
+     "one Q buffer: Q of the tile before was loaded when all warps were done with the tile that this slot held", "", Region::one_q},
+    {"drop mbarrier wait", R"(WAIT_TILE_EMPTY_[34])", "",
+     "all warps have read the slot before this one, or are in a tile that is done again; here such a tile has more blocks than "
+     "the ring has stages, so that K's waits tell that they have read this slot"},
     {"drop mbarrier wait", R"(WAIT_[KV]_FULL)", "", handed_on, R"(\[%kv_bar)"},
     {"barrier offset", R"(try_wait.*%kv_bar)", "", handed_on},
     {"barrier offset", R"(try_wait.*raw_bar.*raw_free)", R"(.*)",
      "the first of two halves waits for the second one's barrier, which is freed behind its own", R"(raw_position, %\w+, 2, 0;)"},
     {"drop mbarrier wait", R"(WAIT_V_FULL)", "", next_k, "", Region::halves},
     {"barrier offset", R"(try_wait.*v_bar.*v_phase)", "", next_k, "", Region::halves},
+    {"drop mbarrier wait", R"(WAIT_V_EMPTY)", "",
+     "K of the block behind was waited for just now, and each warp frees the V that this one replaces ahead of the K that that one did",
+     R"(and\.b32 %v_stage, %v_count, 1;)", Region::v_before_k},
+    {"barrier offset", R"(try_wait.*\[%k_bar\+16\])", R"(\[%k_bar\+24\])",
+     "two stages: an even block waits for the stage of the block before it, which is what the odd block behind it must wait for; "
+     "Q of this tile came when all K of the tile before were free",
+     R"(and\.b32 %k_stage, %k_count, 1;)", Region::redo_blocks},
+    {"drop cp.async.bulk.wait_group", R"(wait_group\.read 0;)", "", read_before, R"(\$CONSUMER_END:)"},
+    {"wait_group count", R"(^cp\.async\.bulk\.wait_group\.read 0;)", "", read_before, R"(\$CONSUMER_END:)"},
     {"drop mbarrier.arrive", R"(slot_bar)", "",
      "after the last tile: nobody waits for that slot again"},
     {"arrive twice", R"(slot_bar)", "",
@@ -147,6 +172,17 @@ bool stands_in(Region region, const std::vector<std::string>& lines, std::size_t
     return loop && std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return half.search(l); });
   }
   const auto has = [&](std::size_t i, const char* what) { return lines[i].find(what) != std::string::npos; };
+  if (region == Region::one_q)
+    return std::any_of(lines.begin(), lines.end(), [](const std::string& l) { return l.find("Q 0: 1 stages") != std::string::npos; });
+  if (region == Region::v_before_k || region == Region::redo_blocks) {
+    bool loop = false, again = false, kernel = false;
+    for (std::size_t i = line; i-- > 0;) {
+      loop |= has(i, "$PRODUCER_BLOCK") && has(i, ":") && inside_loop(lines, i, line);
+      again |= has(i, "$REDO:");
+      kernel |= has(i, region == Region::redo_blocks ? "Q 0: 1 stages" : "Schedule \"trailing\"");
+    }
+    return loop && kernel && (again || region == Region::v_before_k);
+  }
   for (std::size_t i = line; i-- > 0;) {
     if (region == Region::tile_start) {
       if (has(i, "$PRODUCER_BLOCK") && has(i, ":")) return false;
@@ -299,7 +335,7 @@ void judge_victim(const std::vector<std::string>& lines, const Mutant& m, Verdic
 // gets out of step.
 class Harness {
  public:
-  explicit Harness(const KernelConfig& config) : text_(emit(config).text), lines_(lines_of(text_)), mutants_(make_mutants(text_)) {
+  Harness(const KernelConfig& config, bool thorough) : text_(emit(config).text), lines_(lines_of(text_)), mutants_(make_mutants(text_)) {
     const int tile = config.tile_q(), block = config.plan.tile_kv;
     problems_.push_back({make_attention(config, 2 * tile + 8, std::max(tile, 4 * block) + 44,
                                         reference::Inputs::random, 3)});
@@ -309,6 +345,13 @@ class Harness {
     // An arrival too few of each warp puts a phase out of step after as many tiles as there are arrivals, on two slots.
     problems_.push_back({make_attention(config, tile - 8, 2 * block - 5, reference::Inputs::random, 8 * config.plan.warpgroups + 4)});
     problems_.push_back({make_attention(config, tile + 8, 0)});
+    // One block of keys. Then tiles done again where the rings stand at an odd count whose phases differ from those of half
+    // and twice of it, and where the last block is as full as the others: what the first loads get wrong then shows.
+    // Where O is folded, enough blocks for that.
+    problems_.push_back({make_attention(config, tile, block - 5)});
+    const int usual = config.plan.guard_blocks + 4 + (config.problem.mask == Mask::causal ? tile / block : 0);
+    const int more = std::max(usual, config.plan.fold_blocks) / 8 * 8 + 7;
+    if (thorough && config.plan.softmax == Softmax::guarded) problems_.push_back({make_attention(config, redone(config, 3, 1, more))});
     for (Problem& p : problems_) {
       const AttentionOutcome clean = run(p, text_, 0, 0);
       REQUIRE_MESSAGE(clean.status.ok(), clean.status.message);
@@ -371,7 +414,7 @@ class Harness {
   };
   // A tile for each head; those from `first_head` on meet a key that exceeds the rest, in rows of which the
   // others say whether all keys are where they belong.
-  static reference::Tensors redone(const KernelConfig& c, int heads, int first_head) {
+  static reference::Tensors redone(const KernelConfig& c, int heads, int first_head, int blocks = 0) {
     reference::Problem p;
     p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.threads = 1;
     p.heads_q = p.heads_kv = heads;
@@ -379,6 +422,7 @@ class Harness {
     p.seqlen_q = c.tile_q() - 8;
     p.seqlen_k = (c.plan.guard_blocks + 3) * c.plan.tile_kv + 10;
     if (p.mask == Mask::causal) p.seqlen_k += c.tile_q();
+    if (blocks) p.seqlen_k = blocks * c.plan.tile_kv - 5;
     const double jump = p.dtype == DataType::f16 ? 20 : 140;
     flashptx::test::Scores scores = flashptx::test::jumping_scores(
         &p, jump, [=](std::int64_t head, std::int64_t row) { return head >= first_head && row % 16 < 8; });
@@ -425,10 +469,17 @@ void print(const std::string& name, const Row& r) {
               r.faults(), r.line, r.barrier, r.missing, r.ring);
 }
 
-// Every `step`-th mutant of each kind from the `first`-th on, one of each kind at least; all with step 1.
+// Every `step`-th mutant of each kind from the `first`-th on, one of each kind at least; all with step 1. Or those of the
+// lines that FLASHPTX_MUTANTS_LINES lists, by commas.
 std::vector<const Mutant*> choose(const std::vector<Mutant>& mutants, std::size_t step, std::size_t first) {
   std::vector<const Mutant*> chosen;
   std::map<std::string, std::size_t> of_kind, seen;
+  if (const char* lines = std::getenv("FLASHPTX_MUTANTS_LINES")) {
+    const std::string wanted = "," + std::string(lines) + ",";
+    for (const Mutant& m : mutants)
+      if (wanted.find("," + std::to_string(m.line) + ",") != std::string::npos) chosen.push_back(&m);
+    return chosen;
+  }
   for (const Mutant& m : mutants) ++of_kind[m.kind];
   for (const Mutant& m : mutants)
     if (seen[m.kind]++ % step == first % std::min(step, of_kind[m.kind])) chosen.push_back(&m);
@@ -451,7 +502,7 @@ void log(const KernelConfig& config, const std::vector<const Mutant*>& chosen, c
 }
 
 void try_mutants(const KernelConfig& config, std::size_t step, std::size_t first, bool table) {
-  const Harness harness(config);
+  const Harness harness(config, table);
   const std::vector<const Mutant*> chosen = choose(harness.mutants(), step, first);
   std::vector<Verdict> verdicts(chosen.size());
   std::atomic<std::size_t> next{0};
@@ -492,9 +543,10 @@ void try_mutants(const KernelConfig& config, std::size_t step, std::size_t first
       std::printf("not placed: line %zu %s: %s -> %s\n  %.600s\n", m.line, m.kind.c_str(), m.before.c_str(),
                   m.change.c_str(), v.message.c_str());
   }
-  CHECK(sum.caught() * 100 >= sum.changing() * 98);
+  const bool some_lines = std::getenv("FLASHPTX_MUTANTS_LINES") != nullptr;
+  CHECK((some_lines || sum.caught() * 100 >= sum.changing() * 98));
   // The aim of all mutants is 90 %; a sample of some thirty faults scatters around that.
-  CHECK(sum.placed * 100 >= sum.faults() * (step == 1 ? 90 : 80));
+  CHECK((some_lines || sum.placed * 100 >= sum.faults() * (step == 1 ? 90 : 80)));
   if (!table) return;
   std::printf("%s\n%-28s %5s %7s %6s %5s %5s %9s %5s %8s %7s   faults that name the place\n", config.name().c_str(),
               "mutants", "all", "refused", "fault", "hang", "wrong", "unreached", "same", "harmless", "missed");
