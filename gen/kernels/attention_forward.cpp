@@ -821,7 +821,7 @@ RegisterSplit register_split(const KernelConfig& c) {
   }
   // Entry count = 65536 / threads rounded down to 8; the sum over warpgroups must fit what was launched.
   switch (c.plan.warpgroups) {
-    case 1: return {56, 240, 248};
+    case 1: return {56, 240, 255};  // as ptxas counts: 256 threads start with all registers there are
     case 2: {
       const bool wide_producer = c.problem.eight_bit() ? (c.problem.scale_rows || c.plan.traced()) && !c.problem.v_transposed : c.plan.dynamic_tiles;
       return wide_producer || (c.plan.cluster > 1 && !c.problem.eight_bit()) ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
@@ -935,7 +935,8 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
   Budget budget;
   k.if_else(consumes, [&] {
     k.role("consumer", "one warpgroup owns 64 query rows", [&] {
-      k.setmaxnreg_inc(split.consumer);
+      if (split.consumer < split.entry) k.setmaxnreg_dec(split.consumer);
+      else k.setmaxnreg_inc(split.consumer);
       k.sub_u32(f.warpgroup, f.warpgroup, 1);
       budget = emit_consumer(f, trips);
     });

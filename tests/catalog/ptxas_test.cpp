@@ -69,6 +69,32 @@ TEST_SUITE("catalog/ptxas") {
     for (const auto& [name, config] : kernels) check_clean(config);
   }
 
+  TEST_CASE("so does every kernel for a head_dim of 144 to 192 in 16 bits") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (Mask mask : {Mask::full, Mask::causal})
+      for (int d = 144; d <= 192; d += 16)
+        for (int dv : {64, 128, d}) {
+          KernelConfig config;
+          config.problem = {DataType::bf16, d, dv, mask};
+          config.plan = standard_plan(config.problem);
+          check_clean(config);
+        }
+  }
+
+  TEST_CASE("so do kernels of one warpgroup, which start with more registers than they keep, and those of pairs of CTAs") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (const char* name : {"attn_fwd_bf16_d64_full__q64_kv64_s2__overlap_guarded1", "attn_fwd_e4m3_d64_full__q64_kv128_s2__serial_guarded3_ob",
+                             "attn_fwd_bf16_d256_full__q128_kv64_s2__overlap_pp_guarded1_ob_c2",
+                             "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_c2",
+                             "attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_c2",
+                             "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2__overlap_pp_guarded3_ob_fold16_c2"}) {
+      KernelConfig config;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &config, &error), error);
+      check_clean(config);
+    }
+  }
+
   TEST_CASE("auxiliary kernels assemble") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
     for (const std::string& name : auxiliary_kernels()) {

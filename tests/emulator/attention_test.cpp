@@ -66,6 +66,20 @@ TEST_SUITE("emulator/attention") {
     }
   }
 
+  TEST_CASE("kernels of one warpgroup, whose consumer gives registers back, are right") {
+    for (const char* name : {"attn_fwd_bf16_d64_full__q64_kv64_s2__overlap_guarded1", "attn_fwd_bf16_d128_causal__q64_kv64_s2_qs2__overlap_guarded1_dyn",
+                             "attn_fwd_e4m3_d64_full__q64_kv128_s2__serial_guarded3_ob"}) {
+      KernelConfig c;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
+      const AttentionCase data = make_attention(c, 150, 200);
+      for (int seed : {0, 3}) {
+        const AttentionOutcome o = outcome_of(data, seed, seed ? 2 : 0);
+        CHECK_MESSAGE(o.right(), name, o.status.message, " O error ", o.o_error, ", LSE error ", o.lse_error);
+      }
+    }
+  }
+
   TEST_CASE("one head of 1024 x 1024, head dim 128, takes less than 3 seconds of one core") {
     KernelConfig c;
     std::string error;
