@@ -183,25 +183,14 @@ void emit_exp_sum_direct(ForwardContext& f) {
     Vec sum = k.f32("row_block_sum", 2);
     Reg worst = k.f32("worst"), over = k.pred("over"), also = k.pred("also_over"), free = k.pred("no_maximum");
     exp_and_sum(f, s, sum);
-    Reg weight, weighted;
+    Reg weight;
+    Vec weighted = sum;
     if (f.scales_blocks()) {
-      weight = k.f32("sum_weight"), weighted = k.f32("weighted_sum");
+      weight = k.f32("sum_weight"), weighted = k.f32("weighted_sum", 2);
       emit_sum_weight(f, weight, 0);
-      k.mov_pred(over, 0);
+      for (int r = 0; r < 2; ++r) k.mul_ftz_f32(weighted[r], sum[r], weight);
     }
-    for (int r = 0; r < 2; ++r) {
-      if (f.scales_blocks()) {
-        k.setp("gtu", "f32", also, sum[r], f32_imm(256.0f));
-        k.or_pred(over, over, also);
-        k.mul_ftz_f32(weighted, sum[r], weight);
-        k.setp("gtu", "f32", also, weighted, f.row_sum[r]);
-        k.or_pred(over, over, also);
-      } else {
-        k.min_f32(worst, f.row_sum[r], f32_imm(256.0f));
-        k.setp("gtu", "f32", r ? also : over, sum[r], worst);
-      }
-    }
-    if (!f.scales_blocks()) k.or_pred(over, over, also);
+    emit_sums_exceed(f, over, also, worst, sum, weighted);
     k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
     k.setp("ne", "u32", also, s.codes, 0).note("p of 512 or more: its code is no e4m3, its share of the sum is wrong");
     k.or_pred(over, over, also);

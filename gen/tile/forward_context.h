@@ -209,6 +209,7 @@ void emit_exp_sum(ForwardContext& f);
 std::vector<Reg> row_elements(ForwardContext& f, int r);  // of S or P
 // 8 bit, guarded: P, row sums and O of a block whose sums show that its offset is too high or too low
 void rescale_block(ForwardContext& f, const Vec& sum);
+void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted);
 void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: fast mode
 void emit_pack_p_direct(ForwardContext& f);
 // 8 bit: scales (gen/tile/scales.cpp)

@@ -347,6 +347,26 @@ void rescale_block(ForwardContext& f, const Vec& sum) {
   });
 }
 
+// over: some row's sum of the block's P (`sum`) is above 256, or (`weighted`, without V's scale) above the row's sum of all blocks before.
+void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted) {
+  Kernel& k = f.k;
+  if (f.scales_blocks()) {
+    k.mov_pred(over, 0);
+    for (int r = 0; r < 2; ++r) {
+      k.setp("gtu", "f32", also, sum[r], f32_imm(kMostSum));
+      k.or_pred(over, over, also);
+      k.setp("gtu", "f32", also, weighted[r], f.row_sum[r]);
+      k.or_pred(over, over, also);
+    }
+    return;
+  }
+  for (int r = 0; r < 2; ++r) {
+    k.min_f32(worst, f.row_sum[r], f32_imm(kMostSum));
+    k.setp("gtu", "f32", r ? also : over, sum[r], worst);
+  }
+  k.or_pred(over, over, also);
+}
+
 namespace {
 
 // Scales by blocks: the exponentials of S and their sums by group of keys; sum[r] of P as it stands, weighted[r] without V's scale.
@@ -401,19 +421,7 @@ void exp_sum_of_block(ForwardContext& f) {
       }
       for (int r = 0; r < 2; ++r) k.add_ftz_f32(sum[r], part[2 * r], part[2 * r + 1]);
     }
-    if (f.scales_blocks()) k.mov_pred(over, 0);
-    for (int r = 0; r < 2; ++r) {
-      if (f.scales_blocks()) {
-        k.setp("gtu", "f32", also, sum[r], f32_imm(kMostSum));
-        k.or_pred(over, over, also);
-        k.setp("gtu", "f32", also, weighted[r], f.row_sum[r]);
-        k.or_pred(over, over, also);
-      } else {
-        k.min_f32(worst, f.row_sum[r], f32_imm(kMostSum));
-        k.setp("gtu", "f32", r ? also : over, sum[r], worst);
-      }
-    }
-    if (!f.scales_blocks()) k.or_pred(over, over, also);
+    emit_sums_exceed(f, over, also, worst, sum, weighted);
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
     k.vote_sync_any_pred(over, over);
