@@ -858,6 +858,8 @@ std::string check_forward(const KernelConfig& c) {
     return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
   if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))
     return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
+  // Lane 0 reads a block's scales and frees their stage; the emulator, which keeps one clock a warp, takes the other lanes' access to
+  // the staging buffer for a reason to doubt that. Until it knows better no such kernel can be tried.
   if (plan.fold_blocks && p.scale_rows)
     return at("fold_blocks", plan.fold_blocks, "is not for scales by blocks: use two levels");
   if (!p.eight_bit() && (p.v_transposed || p.scale_rows))

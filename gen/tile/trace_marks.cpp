@@ -5,7 +5,9 @@
 // wait for it. So the marks of a trip share stores: a mark is one read of the clock, a record of three marks adds
 // {tag, address, test, count, store}. With Marks::few a steady trip has three or four marks and one store, right
 // behind the last mark of its softmax: eight slots a trip (three clocks, a fourth word, test, address, store), where
-// every step marked (Marks::all) takes about 30. Next: gen/trace_events.h (the buffer).
+// every step marked (Marks::all) takes about 30. Measured on an H200 at 8k: few 2.4 to 2.9 % at head_dim 64
+// in 16 bits, 0.3 to 0.7 % at 128; in 8 bit with V by rows 2 to 3.4 %, at 256 7.9 %, where the transposing warps bind.
+// Next: gen/trace_events.h (the buffer).
 #include "gen/trace_events.h"
 #include "gen/tile/forward_context.h"
 

@@ -8,7 +8,8 @@
 // conflicts, L2 misses, other CTAs, and tensor cores that take turns between warpgroups inside a product.
 // The rates are the units' (tools/bench/results/units_h200.csv) where `units` measures them; the latencies and
 // the effective rates beside wgmma were fitted to twelve 16-bit kernels measured with marks on an H200, the
-// transposing warps' to three 8-bit ones (tools/bench/results/trace_h200.csv): clocks a trip are within 15 % of all. Next: trace.h.
+// transposing warps' to three 8-bit ones (tools/bench/results/trace_h200.csv): clocks a trip are within 15 % of those.
+// Not of head_dim 256 in 8 bit with V by rows (32 % too many) and the 128 x 128 trailing kernel of 16 bits (16 %). Next: trace.h.
 #include <algorithm>
 #include <cmath>
 #include <deque>
