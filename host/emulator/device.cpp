@@ -348,6 +348,8 @@ std::string emulator_limits() {
          "of each four bytes of shared memory the last write and four reads are remembered: a fifth reader that nothing "
          "orders may replace one, and two warps that write different bytes of a word count as a race; between the "
          "lanes of one warp only arrivals and copies are checked\n"
+         "an arrival by some lanes tells nothing of what they did since their warp last came together, if others of it "
+         "used shared memory since: a false alarm then, which a bar.warp.sync ahead of it ends\n"
          "a wgmma is checked for its whole warpgroup when the last of its four warps has issued "
          "it, and one warp's wgmma.wait_group is taken to say that the products of all four have "
          "read their shared memory\n"
