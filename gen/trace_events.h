@@ -6,8 +6,9 @@
 // writers of CTA 0 come first (producer, warpgroup 0, 1, ..., transposer), then those of CTA 1; other
 // CTAs write nothing. In a region: `capacity` trips backwards, the header, `capacity` records. A
 // record holds up to three marks. With Marks::few a steady trip's marks stand, as clocks alone,
-// in the trip of their position. A mark opens a span that the writer's next mark closes. What is not
-// written stays as it was before the launch: fill the buffer with zeros.
+// in the trip of their position; a transposing warp leaves none, and beside it the producer marks its
+// loads of K and the first of a tile's Q alone. A mark opens a span that the writer's next mark closes.
+// What is not written stays as it was before the launch: fill the buffer with zeros.
 // Next: gen/tile/trace_marks.cpp (emits), tools/flashptx/trace.h.
 #pragma once
 

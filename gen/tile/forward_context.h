@@ -60,6 +60,8 @@ struct TraceRegs {
   Vec line;                     // the record: tag and three clocks; few's of a trip: its clocks
   Reg trip_at;                  // few: the trip's place
   Reg position;                 // counter that the marks carry
+  bool anew = false;            // `at`, `used` and `writes` are found again for each record: used as the sum of
+  std::vector<Reg> counts;      // these, each of which grows by one behind its mark
   bool shared = false;          // marks share records: between trace_batch and trace_batch_end
   bool trip = false;            // few: the batch is a steady trip's,
   int trip_marks = 0;           // which has so many marks; 0 once they are stored
@@ -179,14 +181,18 @@ void emit_release_slot(ForwardContext& f);            // consumer: the slot may 
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
 
 // --- marks (gen/tile/trace_marks.cpp); all do nothing unless the plan asks
-void trace_start(ForwardContext& f, const Operand& writer, bool one_thread);
+// `counts`: their sum numbers the role's marks where trace_counts_anew.
+void trace_start(ForwardContext& f, const Operand& writer, bool one_thread, const std::vector<Reg>& counts = {});
+bool trace_counts_anew(const ForwardContext& f);
 void trace_position(ForwardContext& f, const Reg& position);        // what the marks from here on carry
 void trace_trips(ForwardContext& f, const Reg& position);           // few: steady trips from this position on
 void trace_batch(ForwardContext& f, const Reg& position, bool steady_trip = false);  // marks share records until
 void trace_batch_end(ForwardContext& f);                                             // here; no branch around one
 void trace_mark(ForwardContext& f, TraceEvent e);                   // the step e begins
 void trace_finish(ForwardContext& f);
-// The transposing warps have no register to spare: one record a slab, its place computed when it is written.
+// The transposing warps have no register to spare: with all marks one record a slab, its place computed when it is written;
+// with few none.
+bool trace_marks_transposer(const ForwardContext& f);
 void trace_transposer_start(ForwardContext& f);
 void trace_clock(ForwardContext& f, const Reg& clock, TraceEvent e);
 void trace_transposer(ForwardContext& f, const Reg& position, const Operand& record, const std::vector<Reg>& clocks,

@@ -143,6 +143,8 @@ struct Producer {
   void load_q(int slots) {
     k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
     trace_position(f, f.paired() ? slot_count : q_count);
+    const bool one_mark = trace_counts_anew(f);  // in front, where the registers of the loads are not in use yet
+    if (one_mark) trace_mark(f, TraceEvent::q_load);
     k.scope([&] {
       int wgs = f.warpgroups();
       Reg position = q_count;
@@ -161,7 +163,7 @@ struct Producer {
       for (int w = 0; w < wgs; ++w) {
         trace_mark(f, TraceEvent::q_empty_wait);
         k.wait("q_empty", address(bar, f.smem.q_empty + 8 * w), parity);
-        trace_mark(f, TraceEvent::q_load);
+        if (!one_mark) trace_mark(f, TraceEvent::q_load);
         k.mbarrier_arrive_expect_tx(address(bar, f.smem.q_full + 8 * w), f.smem.q_slice_bytes);
         for (int s = 0; s < f.smem.slabs_qk; ++s) {
           k.mov_b32(column, f.smem.slab_columns * s);
@@ -348,11 +350,11 @@ void emit_producer(ForwardContext& f) {
   p.some = k.pred("has_blocks");
   p.more = k.pred("more_blocks");
   Reg again = k.pred("more_tiles");
-  trace_start(f, 0, true);
+  trace_start(f, 0, true, f.paired() ? std::vector<Reg>{} : std::vector<Reg>{p.k_count, p.q_count});
   k.loop("producer tile", [&] {
     emit_decode_tile(f);
     trace_position(f, p.slot_count);
-    trace_mark(f, TraceEvent::slot_wait);
+    if (!trace_counts_anew(f)) trace_mark(f, TraceEvent::slot_wait);
     emit_publish_tile(f, p.slot_count, 0);
     p.load_tile(0);
     // Late: a tile drawn at the start of the one before would be committed to too early (a prototype gained 5 % with
@@ -362,7 +364,7 @@ void emit_producer(ForwardContext& f) {
     return again;
   });
   trace_position(f, p.slot_count);
-  trace_mark(f, TraceEvent::slot_wait);
+  if (!trace_counts_anew(f)) trace_mark(f, TraceEvent::slot_wait);
   if (f.guarded()) p.redo_failed();
   emit_publish_tile(f, p.slot_count, kNoTile);
   if (f.transposes()) p.end_raw_v();

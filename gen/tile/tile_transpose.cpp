@@ -146,7 +146,7 @@ void emit_transposer(ForwardContext& f) {
     k.setp("eq", "u32", first, lane, 0);
   });
   trace_transposer_start(f);
-  const bool traced = f.config.plan.traced();
+  const bool traced = trace_marks_transposer(f);
   Vec clocks;
   if (traced) clocks = k.b32("clocks", 3);
   auto raw_slot = [&](int slab, const char* name) {

@@ -6,7 +6,8 @@
 // {tag, address, test, count, store}. With Marks::few a steady trip has three or four marks and one store, right
 // behind the last mark of its softmax: eight slots a trip (three clocks, a fourth word, test, address, store), where
 // every step marked (Marks::all) takes about 30. Measured on an H200 at 8k: few 2.4 to 2.9 % at head_dim 64
-// in 16 bits, 0.3 to 0.7 % at 128; in 8 bit with V by rows 2 to 3.4 %, at 256 7.9 %, where the transposing warps bind.
+// in 16 bits, 0.3 to 0.7 % at 128; in 8 bit with V^T given up to 1.9 %. Where V is transposed in the kernel those warps bind, and
+// few leaves them and their registers alone: marked they cost 2 to 3.4 %, at head_dim 256 7.9 %.
 // Next: gen/trace_events.h (the buffer).
 #include "gen/trace_events.h"
 #include "gen/tile/forward_context.h"
@@ -39,6 +40,8 @@ bool is_marked(Marks marks, TraceEvent e) {
     case TraceEvent::v_empty_wait:
     case TraceEvent::v_load:
     case TraceEvent::q_empty_wait:
+    case TraceEvent::raw_full_wait:
+    case TraceEvent::transpose:
       return false;
     default:
       return true;
@@ -114,6 +117,23 @@ void end_header(Kernel& k, const Reg& at, const Reg& clock) {
   k.st_global_u32(address(at, 24), clock);
 }
 
+// Where the role has no register to keep them in (the producer of kernels that transpose V, which has 24).
+void find_region_anew(ForwardContext& f) {
+  Kernel& k = f.k;
+  TraceRegs& t = f.trace;
+  if (!t.anew) return;
+  t.at = k.b64("trace_at"), t.writes = k.pred("trace_writes");
+  writer_header(f, 0, t.at, t.writes);
+}
+void count_anew(ForwardContext& f) {
+  Kernel& k = f.k;
+  TraceRegs& t = f.trace;
+  if (!t.anew) return;
+  t.used = k.b32("trace_used");
+  k.mov_b32(t.used, 0);
+  for (const Reg& c : t.counts) k.add_u32(t.used, t.used, c);
+}
+
 // t.fits: this thread writes, and place `index` is inside the region.
 void find_if_fits(ForwardContext& f, const Reg& index) {
   Kernel& k = f.k;
@@ -135,6 +155,8 @@ void write_record(ForwardContext& f) {
   TraceRegs& t = f.trace;
   k.scope([&] {
     Reg to = k.b64("record_at");
+    find_region_anew(f);
+    count_anew(f);
     find_if_fits(f, t.used);
     k.mad_wide_u32(to, t.used, static_cast<int>(sizeof(TraceRecord)), t.at);
     k.mad_lo_u32(t.line[0], t.position, 1 << (trace_event_bits * trace_record_marks), t.events);
@@ -145,7 +167,7 @@ void write_record(ForwardContext& f) {
       for (int i = t.filled; i < trace_record_marks; ++i) k.mov_b32(t.line[1 + i], 0);
       k.st_global_v4_b32(address(to, at), t.line.all()).when(t.fits);
     }
-    k.add_u32(t.used, t.used, 1);
+    if (!t.anew) k.add_u32(t.used, t.used, 1);
   });
   t.filled = t.events = 0;
 }
@@ -175,18 +197,24 @@ bool spares_registers(const ForwardContext& f, bool one_thread) { return one_thr
 
 }  // namespace
 
-void trace_start(ForwardContext& f, const Operand& writer, bool one_thread) {
+bool trace_counts_anew(const ForwardContext& f) {
+  return f.transposes() && f.config.plan.trace == Marks::few;
+}
+
+void trace_start(ForwardContext& f, const Operand& writer, bool one_thread, const std::vector<Reg>& counts) {
   if (!f.config.plan.traced()) return;
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
   t = {};
-  t.at = k.b64("trace_at"), t.used = k.b32("trace_used"), t.fits = k.pred("trace_fits");
-  t.writes = k.pred("trace_writes"), t.line = k.b32("marks", 4);
+  t.fits = k.pred("trace_fits"), t.line = k.b32("marks", 4);
+  t.anew = !counts.empty() && trace_counts_anew(f), t.counts = counts;
+  if (!t.anew) t.at = k.b64("trace_at"), t.used = k.b32("trace_used"), t.writes = k.pred("trace_writes");
   if (!spares_registers(f, one_thread)) t.room = k.b32("trace_room");
   k.section("marks: the writer's region");
-  k.mov_b32(t.used, 0);
-  writer_header(f, writer, t.at, t.writes);
+  if (!t.anew) k.mov_b32(t.used, 0);
   k.scope([&] {
+    if (t.anew) find_region_anew(f);
+    else writer_header(f, writer, t.at, t.writes);
     if (!one_thread) {
       Reg thread = k.b32("trace_thread");
       k.mov_b32(thread, special("tid.x"));
@@ -259,8 +287,11 @@ void trace_finish(ForwardContext& f) {
   Kernel& k = f.k;
   TraceRegs& t = f.trace;
   k.section("marks: how many");
-  k.if_(t.writes, [&] {
-    k.scope([&] {
+  k.scope([&] {
+    find_region_anew(f);
+    count_anew(f);
+    if (t.anew) k.add_u32(t.used, t.used, 1).note("the last mark's own");
+    k.if_(t.writes, [&] {
       end_header(k, t.at, t.line[0]);
       k.st_global_u32(address(t.at, 28), t.used);
       if (f.config.plan.trace == Marks::few && t.position.valid())
@@ -269,7 +300,8 @@ void trace_finish(ForwardContext& f) {
   });
 }
 
-// ---- The transposing warps: the first of them writes, and computes its place each time.
+// ---- The transposing warps: the first of them writes, and computes its place each time. Marks::all only: where these warps
+// bind, a record of theirs costs what it takes, and registers that the consumers then lack.
 
 namespace {
 
@@ -286,8 +318,10 @@ void as_transposer(ForwardContext& f, const std::function<void(const Reg& at)>& 
 
 }  // namespace
 
+bool trace_marks_transposer(const ForwardContext& f) { return is_marked(f.config.plan.trace, TraceEvent::transpose); }
+
 void trace_transposer_start(ForwardContext& f) {
-  if (!f.config.plan.traced()) return;
+  if (!trace_marks_transposer(f)) return;
   as_transposer(f, [&](const Reg& at) {
     Reg clock = f.k.b32("start_clock"), sm = f.k.b32("sm");
     start_header(f.k, at, clock, sm);
@@ -295,12 +329,12 @@ void trace_transposer_start(ForwardContext& f) {
 }
 
 void trace_clock(ForwardContext& f, const Reg& clock, TraceEvent e) {
-  if (f.config.plan.traced()) f.k.clock(clock).note(std::string("mark: ") + to_string(e));
+  if (is_marked(f.config.plan.trace, e)) f.k.clock(clock).note(std::string("mark: ") + to_string(e));
 }
 
 void trace_transposer(ForwardContext& f, const Reg& position, const Operand& record, const std::vector<Reg>& clocks,
                       const std::vector<TraceEvent>& events) {
-  if (!f.config.plan.traced()) return;
+  if (!trace_marks_transposer(f)) return;
   Kernel& k = f.k;
   as_transposer(f, [&](const Reg& at) {
     Reg capacity = k.b32("capacity"), index = k.b32("record"), tag = k.b32("tag"), fits = k.pred("record_fits");
@@ -319,7 +353,7 @@ void trace_transposer(ForwardContext& f, const Reg& position, const Operand& rec
 }
 
 void trace_transposer_finish(ForwardContext& f, const Operand& records) {
-  if (!f.config.plan.traced()) return;
+  if (!trace_marks_transposer(f)) return;
   as_transposer(f, [&](const Reg& at) {
     Reg clock = f.k.b32("end_clock"), count = f.k.b32("records");
     f.k.mov_b32(count, records);

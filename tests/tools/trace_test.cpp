@@ -219,17 +219,67 @@ TEST_SUITE("tools/trace") {
         CHECK(summarise(model).trips > 3);
         for (const Trace* one : std::initializer_list<const Trace*>{&t, &model})
           for (const CtaTrace& cta : one->ctas) {
+            if (one == &t && marks == Marks::few) {
+              CHECK(cta.transposer.empty());
+              continue;
+            }
             CHECK(cta.transposer.empty() == v_transposed);
             std::uint32_t next = 0;
             for (const TraceSpan& span : cta.transposer)
               if (span.event == TraceEvent::transpose) CHECK(span.position == next++);
             CHECK((v_transposed || next >= 5));
           }
-        if (!v_transposed) CHECK(trace_svg(t, t, 3).find("transposing warp") != std::string::npos);
+        if (!v_transposed && marks == Marks::all) CHECK(trace_svg(t, t, 3).find("transposing warp") != std::string::npos);
         Trace back;
         CHECK(read_trace_csv(trace_csv(t), c, &back) == "");
         CHECK(trace_csv(back) == trace_csv(t));
       }
+  }
+
+  TEST_CASE("few marks where V is transposed in the kernel: of a trip the consumers' three, K's and Q's load, none of the transposing warps") {
+    const auto transposers_marks = [](const KernelConfig& c) {
+      const std::string text = emit(c).text;
+      const std::size_t from = text.find("== V to V^T");
+      REQUIRE(from != std::string::npos);
+      return text.find("%clock", from) != std::string::npos || text.find("%globaltimer", from) != std::string::npos;
+    };
+    std::size_t seen = 0;
+    for (KernelConfig c : catalog()) {
+      if (!c.problem.eight_bit() || c.problem.v_transposed) continue;
+      CAPTURE(c.name());
+      const EmittedKernel unmarked = emit(c);
+      c.plan.trace = Marks::few;
+      const EmittedKernel few = emit(c);
+      CHECK(few.facts.producer_registers == unmarked.facts.producer_registers);
+      CHECK(few.facts.consumer_registers == unmarked.facts.consumer_registers);
+      CHECK(trace_trip_events(c).size() == 3);
+      CHECK_FALSE(transposers_marks(c));
+      c.plan.trace = Marks::all;
+      CHECK(transposers_marks(c));
+      ++seen;
+    }
+    CHECK(seen > 0);
+    KernelConfig c = small("serial", Mask::causal, Softmax::guarded);
+    c.problem.dtype = DataType::e4m3, c.plan.tile_kv = 128, c.plan.o_own_buffer = true, c.plan.dynamic_tiles = true;
+    Trace t;
+    const Status s = marks_of(c, 600, 3, 2048, 5, &t, Marks::few);
+    REQUIRE_MESSAGE(s.ok(), s.message);
+    CHECK(t.lost == 0);
+    std::size_t all_tiles = 0;
+    for (const CtaTrace& cta : t.ctas) {
+      CHECK(cta.transposer.empty());
+      std::uint32_t blocks = 0, tiles = 0;
+      for (const TraceSpan& span : cta.roles[0]) {
+        if (span.event == TraceEvent::k_load) CHECK(span.position == blocks++);
+        else if (span.event == TraceEvent::q_load) CHECK(span.position == tiles++);
+        else CHECK(span.event == TraceEvent::done);
+      }
+      CHECK(cta.roles[0].back().event == TraceEvent::done);
+      CHECK(blocks > tiles);
+      CHECK(cta.loads.size() == blocks);
+      all_tiles += tiles;
+    }
+    CHECK(all_tiles == 15);
   }
 
   TEST_CASE("8 bit in the model: half the bytes, and wgmma of twice the depth in the same clocks") {

@@ -122,6 +122,7 @@ std::string read_marks(const std::vector<std::uint8_t>& buffer, std::uint32_t ca
     c.origin_us = (static_cast<double>(h.start_ns) - first_ns) / 1000;
     c.roles.resize(static_cast<std::size_t>(roles));
     for (int r = 0; r < writers; ++r) {
+      if (r == roles && !is_marked(trace->marked, TraceEvent::transpose)) continue;
       const std::string who = "CTA " + std::to_string(cta) + (r == 0       ? " producer"
                                                               : r == roles ? " transposer"
                                                                            : " warpgroup " + std::to_string(r - 1));
