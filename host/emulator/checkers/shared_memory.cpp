@@ -5,7 +5,11 @@
 // publish that knowledge, waits join it (vector clocks, as in FastTrack, PLDI 2009). A word
 // remembers its last write and the reads since. An access not ordered after a conflicting one is a
 // hazard in any schedule, not only in the one that ran. Generic writes are visible to the async
-// proxy only after fence.proxy.async by the writer (PTX ISA, "Async proxy"). Next: progress.cpp.
+// proxy only after fence.proxy.async by the writer (PTX ISA, "Async proxy").
+//
+// What one lane does alone is an agent of its own: its arrival is behind it in program order, whatever the warp's other
+// lanes have done since the warp last came together, which that arrival does not publish. One such lane a warp between two meetings
+// of the warp; what a second lane does alone counts as the warp's. Next: progress.cpp.
 #include <algorithm>
 #include <cstring>
 
@@ -156,7 +160,11 @@ class SharedMemoryChecker : public Checker {
         unfenced_lanes_[self] &= ~e.lanes;
         fencing_lanes_[self] |= e.lanes;
         if (!unfenced_lanes_[self]) c.fenced[self] = c.seen[self];
-        ++c.seen[self];
+        Alone& a = alone_[self];
+        a.fencing |= a.unfenced & e.lanes;
+        a.unfenced &= ~e.lanes;
+        if (!a.unfenced) c.fenced[alone_agent(*e.warp)] = c.seen[self];
+        tick(*e.warp);
         for (auto& [k, b] : barriers_)
           if (b.initialiser == e.warp) b.init_fenced = true;
         break;
@@ -178,8 +186,10 @@ class SharedMemoryChecker : public Checker {
       agents_.push_back({AgentKind::wgmma, w.get(), 0, false});  // one a warp, the first counts
     for (auto& w : m.warps) agents_.push_back({AgentKind::bulk, w.get(), 0, false});
     for (auto& w : m.warps) agents_.push_back({AgentKind::cp_async, w.get(), 0, false});
+    for (auto& w : m.warps) agents_.push_back({AgentKind::warp, w.get(), 0, false});  // one lane alone
     warps_ = warps;
     clocks_.resize(warps);
+    alone_.resize(warps);
     unfenced_lanes_.assign(warps, 0);
     unsynced_lanes_.assign(warps, 0);
     synced_.assign(warps, 0);
@@ -188,7 +198,7 @@ class SharedMemoryChecker : public Checker {
     bulk_waits_.resize(warps);
     for (std::size_t i = 0; i < warps; ++i) {
       clocks_[i].grow(agents_.size());
-      clocks_[i].seen[i] = 1;
+      clocks_[i].seen[i] = clocks_[i].seen[4 * warps + i] = 1;
     }
     cells_.resize(m.ctas.size());
     for (std::size_t i = 0; i < m.ctas.size(); ++i)
@@ -210,6 +220,21 @@ class SharedMemoryChecker : public Checker {
   u16 cp_agent(const Warp& w) const {
     return static_cast<u16>(3 * warps_ + static_cast<std::size_t>(w.id));
   }
+  u16 alone_agent(const Warp& w) const {
+    return static_cast<u16>(4 * warps_ + static_cast<std::size_t>(w.id));
+  }
+  // A warp and the lane that acts alone have one clock.
+  void tick(const Warp& w) {
+    Clock& c = clock(w);
+    c.seen[alone_agent(w)] = ++c.seen[static_cast<std::size_t>(w.id)];
+  }
+  // Of what a warp did alone, the part that `lanes` know to lie behind them: into `k`.
+  void know_alone(const Warp& w, u32 lanes, Clock& k) const {
+    const std::size_t self = static_cast<std::size_t>(w.id);
+    const Alone& a = alone_[self];
+    if (a.lanes & ~lanes) k.seen[alone_agent(w)] = synced_[self];
+    if (a.fencing & ~lanes) k.fenced[alone_agent(w)] = a.synced_fence;
+  }
   void raise(const Warp& w, u16 agent, u32 to) {
     u32& c = clock(w).seen[agent];
     c = std::max(c, to);
@@ -218,8 +243,10 @@ class SharedMemoryChecker : public Checker {
   void release(const Warp& w, Barrier& b, u32 lanes_left_out = 0) {
     Clock& c = clock(w);
     std::size_t self = static_cast<std::size_t>(w.id);
-    u32 now = c.seen[self], fenced = c.fenced[self];
+    const u16 alone = alone_agent(w);
+    u32 fenced = c.fenced[self], now = c.seen[self], fenced_alone = c.fenced[alone];
     if (lanes_left_out) c.seen[self] = synced_[self];
+    know_alone(w, w.executing, c);
     if (fencing_lanes_[self] & ~w.executing) c.fenced[self] = synced_fence_[self];
     b.gathering.join(c);
     // The lane that waited for its bulk copies may be the one that arrives.
@@ -227,13 +254,18 @@ class SharedMemoryChecker : public Checker {
       u32& known = b.gathering.seen[bulk_agent(w)];
       known = std::max(known, waited.groups);
     }
-    c.seen[self] = now + 1, c.fenced[self] = fenced;
+    c.seen[self] = now, c.fenced[self] = fenced, c.fenced[alone] = fenced_alone;
+    tick(w);
   }
   void warp_sync(const Warp& w) {
     std::size_t self = static_cast<std::size_t>(w.id);
-    synced_[self] = clock(w).seen[self]++;
+    synced_[self] = clock(w).seen[self];
+    tick(w);
     synced_fence_[self] = clock(w).fenced[self];
     unsynced_lanes_[self] = fencing_lanes_[self] = 0;
+    Alone& a = alone_[self];
+    a.lanes = a.fencing = 0;
+    a.synced_fence = clock(w).fenced[alone_agent(w)];
     know_bulk_wait(w, ~0u);
   }
   // What lanes that waited for bulk copies know is known to an access by some of them alone, and to
@@ -313,6 +345,7 @@ class SharedMemoryChecker : public Checker {
     lane_.seen = c.seen, lane_.fenced = c.fenced;
     if (unsynced_lanes_[self] & others) lane_.seen[self] = synced_[self];
     if (fencing_lanes_[self] & others) lane_.fenced[self] = synced_fence_[self];
+    know_alone(*e.warp, 1u << e.lane, lane_);
     return lane_;
   }
   void check_write_before(const Event& e, u32 address, const Cell& c, const Clock& k,
@@ -366,6 +399,21 @@ class SharedMemoryChecker : public Checker {
     }
   }
 
+  // One lane, and the first to act alone since the warp came together.
+  bool acts_alone(const Event& e) {
+    Alone& a = alone_[static_cast<std::size_t>(e.warp->id)];
+    if ((e.lanes & (e.lanes - 1)) || (a.lanes & ~e.lanes)) return false;
+    a.lanes = e.lanes;
+    if (e.write) a.unfenced |= e.lanes;
+    return true;
+  }
+  // What takes the place of an access that other lanes of the warp made since is to be released like that one.
+  bool touched_by_others(const Cell& c, u16 self) const {
+    const u32 then = synced_[self];
+    if (c.write.agent == self && c.write.clock > then) return true;
+    return std::any_of(c.reads, c.reads + kept_reads, [&](const Access& r) { return r.agent == self && r.clock > then; });
+  }
+
   void shared_access(const Event& e) {
     Clock& k = clock(*e.warp);
     u16 self = static_cast<u16>(e.warp->id);
@@ -373,25 +421,27 @@ class SharedMemoryChecker : public Checker {
     if (e.write) unfenced_lanes_[self] |= e.lanes;
     unsynced_lanes_[self] |= e.lanes;
     know_bulk_wait(*e.warp, e.lanes);
+    const bool alone = acts_alone(e);
     u32 index = ~0u,
         empty =
             0;  // of one lane's access: a vector may hold words that nobody wrote and nobody uses
     each_cell(e, [&](Cell& c, u32 address, u32 i) {
+      const u16 agent = alone && !touched_by_others(c, self) ? alone_agent(*e.warp) : self;
       if (e.atomic && c.write.clock &&
           agents_[c.write.agent].kind == AgentKind::warp) {  // atomics order themselves
-        set_write(e, c, self, now, true);
+        set_write(e, c, agent, now, true);
         return;
       }
       check_write_before(e, address, c, k, e.write ? "writes" : "reads", false);
       if (e.write) {
         if (c.barrier) hits_barrier(e, address);
         check_reads_before(e, address, c, k, "writes");
-        set_write(e, c, self, now, true);
+        set_write(e, c, agent, now, true);
       } else {
         if (i != index) index = i, empty = 0;
         empty += !c.write.clock && !c.barrier;
         if (empty * 4 >= e.bytes && empty) unwritten(e, address);
-        add_read(e, c, k, self, now);
+        add_read(e, c, k, agent, now);
       }
     });
   }
@@ -492,6 +542,13 @@ class SharedMemoryChecker : public Checker {
       unfenced_lanes_;  // wrote through the generic proxy since the last fence.proxy.async
   std::vector<u32> unsynced_lanes_,
       synced_;  // touched shared memory since the warp came together; clock then
+  struct Alone {
+    u32 lanes = 0;         // the lane that acted alone since the warp came together
+    u32 unfenced = 0;      // lanes that wrote alone since their last fence.proxy.async
+    u32 fencing = 0;       // of them, those that executed one since the warp came together;
+    u32 synced_fence = 0;  // what was fenced then
+  };
+  std::vector<Alone> alone_;  // by warp
   struct BulkWait {
     u32 groups = 0, lanes = 0;
   };
