@@ -5,24 +5,25 @@
 // every warpgroup is the whole SM. A clock at a time: an issue slot, the special function unit, the
 // tensor cores as one queue, a token ring, K and V arriving through a ring of stages. What a step
 // issues is counted from the emitted kernel. Left out: dependencies inside a warp, register-bank
-// conflicts, L2 misses, other CTAs, and tensor cores that take turns between warpgroups inside a product.
-// The rates are the units' (tools/bench/results/units_h200.csv) where `units` measures them; the latencies and
-// the effective rates beside wgmma were fitted to twelve 16-bit kernels measured with marks on an H200, the
-// transposing warps' to three 8-bit ones (tools/bench/results/trace_h200.csv): clocks a trip are within 15 % of those.
-// Not of head_dim 256 in 8 bit with V by rows (32 % too many) and the 128 x 128 trailing kernel of 16 bits (16 %). Next: trace.h.
+// conflicts, L2 misses, other CTAs.
+// The rates are the units' (tools/bench/results/units_h200.csv) where `units` measures them; the latencies were fitted to
+// twelve 16-bit kernels measured with marks on an H200, the transposing warps' to three 8-bit ones
+// (tools/bench/results/trace_h200.csv): clocks a trip are within 15 % of all those. Next: trace.h.
 #include <algorithm>
 #include <cmath>
 #include <deque>
 #include <map>
 
+#include "gen/tile/forward_context.h"
 #include "tools/flashptx/trace.h"
 
 namespace flashptx {
 namespace {
 
 constexpr double kMufuClocks = 8;          // ex2 of a warp: 4 lanes a clock and scheduler
-constexpr double kMufuBesideWgmma = 13.2;  // while the tensor cores are busy: 9.7 results a clock and SM (units, softmax_max)
+constexpr double kMufuBesideWgmma = 11.3;  // while the tensor cores are busy: 11.34 results a clock and SM (units, softmax)
 constexpr double kAluClocks = 2;           // max, logic, integer: 16 lanes a clock and scheduler
+constexpr double kAluBesideWgmma = 1.9;    // of these, beside wgmma, what the exponentials lose: 9.69 results (units, softmax_max)
 constexpr double kConvertClocks = 2.7;     // F2FP at half rate, and the registers that it turns over
 constexpr double kWarpGap = 1.2;           // between two instructions of one warp
 constexpr double kStepLatency = 15;        // a step's last results
@@ -34,6 +35,7 @@ constexpr double kWgmmaLatency = 137;      // from the last m64nNk16's turn to r
 constexpr int kQueued = 4;                 // wgmma instructions that stand issued before the tensor cores take them
 constexpr double kTransposeGap = 10;       // between two instructions of a transposing warp: its chains are latency
 constexpr int kTransposeSlots = 45;        // of one group of 16 columns and 128 keys: 4 x (ldmatrix, 4 prmt, 2, stmatrix), addresses
+constexpr int kTransposeAlu = 24;           // of those: 16 prmt, 4 xor, the group's addresses
 constexpr int kIssueLoad = 30;          // of the producer, for one block
 constexpr int kLoadLatency = 700;       // TMA from L2
 constexpr int kLoadBytesPerClock = 48;  // of one SM with all of them loading
@@ -86,6 +88,7 @@ class Model {
   Model(const KernelConfig& c, int blocks)
       : config_(c), blocks_(blocks), wgs_(static_cast<std::size_t>(c.plan.warpgroups)), kernel_(emit(c)) {
     for (const StepCost& s : kernel_.trip) cost_[s.what] = s;
+    if (mixes_softmax()) mix_softmax();
     const int wgs = c.plan.warpgroups;
     transposes_ = c.problem.eight_bit() && !c.problem.v_transposed;
     units_.resize(wgs_ + (transposes_ ? 1 : 0));
@@ -98,7 +101,7 @@ class Model {
       for (int b = 0; b < std::min(blocks, c.plan.kv_stages); ++b) first_fetch(false, b);
       for (int b = 0; b < std::min(blocks, c.plan.kv_stages - v_lag()); ++b) first_fetch(true, b);
     }
-    raw_ready_ = k_ready_, freed_raw_ = freed_k_;
+    raw_ready_.assign(static_cast<std::size_t>(blocks * slabs()), -1), freed_raw_.assign(raw_ready_.size(), 0);
     for (std::size_t w = 0; w < wgs_; ++w) program(units_[w]);
     if (transposes_) program_transposer(units_.back());
   }
@@ -123,6 +126,38 @@ class Model {
   }
 
  private:
+  int plain_slots(const StepCost& n) const {
+    return n.issue_slots + static_cast<int>(std::lround((kConvertClocks - 1) * n.cvt)) - n.ex2 - n.alu;
+  }
+
+  // Whether ptxas lays exponentials, rescaling and packing into one stream (seen in the machine code): not where every step
+  // is marked, nor in 8 bit where the check of a block's sums stands between; guarded and lazy branch around the rescaling,
+  // and what waits for P V behind it stays there.
+  bool mixes_softmax() const {
+    if (config_.plan.trace == Marks::all || (config_.problem.eight_bit() && config_.plan.softmax == Softmax::guarded)) return false;
+    bool behind_exp = false;
+    for (const Step& s : config_.plan.table()->steps) {
+      if (s.what == Do::pack_p) break;
+      behind_exp |= s.what == Do::exp_sum;
+      if (behind_exp && s.what == Do::wait_pv && config_.plan.softmax != Softmax::plain) return false;
+    }
+    return behind_exp;
+  }
+  // The exponentials, spread evenly over the stream's other instructions.
+  void mix_softmax() {
+    const bool rescales = config_.plan.softmax == Softmax::plain;
+    StepCost* const steps[] = {&cost_[Do::exp_sum], &cost_[Do::pack_p], rescales ? &cost_[Do::rescale_o] : nullptr};
+    int slots = 0;
+    for (const StepCost* s : steps) slots += s ? plain_slots(*s) : 0;
+    int left = cost_[Do::exp_sum].ex2;
+    const int all = left;
+    for (StepCost* s : {steps[2], steps[1], steps[0]}) {
+      if (!s) continue;
+      const int before = s->ex2, share = s == steps[0] ? left : all * plain_slots(*s) / slots;
+      s->ex2 = share, s->issue_slots += share - before, left -= share;
+    }
+  }
+
   void add(Unit& u, const std::vector<PlannedStep>& steps, int trip) {
     const bool ring = config_.plan.ping_pong && config_.plan.warpgroups > 1;
     bool k_waited = false;
@@ -144,9 +179,7 @@ class Model {
       }
       if (s.what == Do::token_wait && !ring) continue;
       if (s.what == Do::pv) u.ops.push_back({TraceEvent::v_full_wait, position, block, 6});
-      u.ops.push_back({event_of(s.what), position, block,
-                       n.issue_slots + static_cast<int>(std::lround((kConvertClocks - 1) * n.cvt)) - n.ex2 - n.alu, n.ex2,
-                       n.alu});
+      u.ops.push_back({event_of(s.what), position, block, plain_slots(n), n.ex2, n.alu});
     }
   }
 
@@ -180,16 +213,22 @@ class Model {
     begin(u);
   }
 
-  // One warp of three, each on a scheduler of its own: 16-column groups go round among them.
+  // Raw V comes by slabs of 128 columns, each with a stage of its own.
+  int slabs() const { return transposes_ ? (config_.problem.head_dim_v + 127) / 128 : 1; }
+
+  // One warp of three, each on a scheduler of its own: a slab's groups of 16 columns go round among them. `block` of
+  // what concerns raw V is a slab's number.
   void program_transposer(Unit& u) {
-    const int groups = (config_.problem.head_dim_v / 16 + 2) / 3;
     u.gap = kTransposeGap;
-    for (int b = 0; b < blocks_; ++b) {
-      const auto position = static_cast<std::uint32_t>(b);
-      u.ops.push_back({TraceEvent::raw_full_wait, position, b, 8});
-      u.ops.push_back({TraceEvent::v_empty_wait, position, b, 8});
-      u.ops.push_back({TraceEvent::transpose, position, b, groups * kTransposeSlots * config_.plan.tile_kv / 128 + 20});
-    }
+    for (int b = 0; b < blocks_; ++b)
+      for (int s = 0; s < slabs(); ++s) {
+        const auto position = static_cast<std::uint32_t>(b);
+        const int groups = (std::min(8, config_.problem.head_dim_v / 16 - 8 * s) + 2) / 3;
+        u.ops.push_back({TraceEvent::raw_full_wait, position, b * slabs() + s, 8});
+        if (s == 0) u.ops.push_back({TraceEvent::v_empty_wait, position, b, 8});
+        const int slots = groups * kTransposeSlots * config_.plan.tile_kv / 128, alu = groups * kTransposeAlu * config_.plan.tile_kv / 128;
+        u.ops.push_back({TraceEvent::transpose, position, b * slabs() + s, slots - alu + 20, 0, alu});
+      }
     u.ops.push_back({TraceEvent::done, static_cast<std::uint32_t>(blocks_), 0});
     begin(u);
   }
@@ -209,51 +248,66 @@ class Model {
   // before.
   void load() {
     if (config_.plan.symmetric) return;
-    const int wgs = config_.plan.warpgroups;
-    if (next_load_ >= 2 * blocks_ || now_ < producer_free_) return;
-    // V to be transposed goes in front of its K.
-    const bool is_v = transposes_ ? next_load_ % 2 == 0
+    const int wgs = config_.plan.warpgroups, a_block = 1 + slabs();
+    if (next_load_ >= a_block * blocks_ || now_ < producer_free_) return;
+    // V to be transposed goes in front of its K, slab by slab.
+    const bool is_v = transposes_ ? next_load_ % a_block != slabs()
                                   : next_load_ == 2 * blocks_ - 1 || (next_load_ > 0 && next_load_ % 2 == 0);
-    const int block = transposes_                     ? next_load_ / 2
+    const int turn = next_load_ / a_block;
+    const int block = transposes_                     ? (is_v ? turn * slabs() + next_load_ % a_block : turn)
                       : next_load_ == 0               ? 0
                       : next_load_ == 2 * blocks_ - 1 ? blocks_ - 1
                       : is_v                          ? next_load_ / 2 - 1
                                                       : (next_load_ + 1) / 2;
     const bool raw = is_v && transposes_;
-    const int stages = raw ? 2 / ((config_.problem.head_dim_v + 127) / 128) : is_v ? config_.plan.v_ring() : config_.plan.kv_stages;
+    const auto position = static_cast<std::uint32_t>(raw ? block / slabs() : block);
+    const int stages = raw ? gen::SharedLayout(config_).raw_stages : is_v ? config_.plan.v_ring() : config_.plan.kv_stages;
     const auto& freed = raw ? freed_raw_ : is_v ? freed_v_ : freed_k_;
     if (load_begun_ < 0) {
       load_begun_ = now_;
-      producer_.push_back({is_v ? TraceEvent::v_empty_wait : TraceEvent::k_empty_wait,
-                           static_cast<std::uint32_t>(block), now_, now_});
+      producer_.push_back({is_v ? TraceEvent::v_empty_wait : TraceEvent::k_empty_wait, position, now_, now_});
     }
     if (block >= stages && freed[static_cast<std::size_t>(block - stages)] < (raw ? 1 : wgs)) return;
     if (now_ < load_begun_ + kBarrierLatency) return;
     fetch(is_v, block);
     producer_.back().stop = now_;
-    producer_.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load,
-                         static_cast<std::uint32_t>(block), now_,
-                         producer_free_ = now_ + kIssueLoad});
+    producer_.push_back({is_v ? TraceEvent::v_load : TraceEvent::k_load, position, now_, producer_free_ = now_ + kIssueLoad});
     load_begun_ = -1;
     ++next_load_;
   }
 
   // Issues one load.
   void fetch(bool is_v, int block) {
-    const int dim = is_v ? config_.problem.head_dim_v : config_.problem.head_dim;
+    const int dim = !is_v ? config_.problem.head_dim : transposes_ ? 128 : config_.problem.head_dim_v;
     bytes_at_ = std::max(bytes_at_, now_) + config_.plan.tile_kv * dim * (config_.problem.eight_bit() ? 1.0 : 2.0) / kLoadBytesPerClock;
     (is_v ? transposes_ ? raw_ready_ : v_ready_ : k_ready_)[static_cast<std::size_t>(block)] = bytes_at_ + kLoadLatency;
   }
 
   // Takes its place in the tensor cores' queue; the issuing warps go on when all but the last few instructions
-  // have been taken.
+  // have been taken. The tensor cores stay with a warpgroup while it has something to issue: what another one queued
+  // meanwhile, and has not begun, moves back.
   double start_product(std::size_t w, const Op& op) {
     const bool pv = op.event == TraceEvent::pv;
-    const double from = std::max(now_, tensor_free_);
-    tensor_free_ = from + product_clocks(config_, pv);
-    tensor_.push_back({static_cast<int>(w), pv, op.position, from, tensor_free_});
-    done_[w][{pv, op.block}] = tensor_free_ + kWgmmaLatency;
-    return tensor_free_ - kQueued * (pv ? config_.problem.head_dim_v : config_.plan.tile_kv) / 2.0;
+    const double clocks = product_clocks(config_, pv);
+    std::size_t at = tensor_.size();
+    while (at > 0 && tensor_[at - 1].start > now_) --at;
+    const bool stays = at > 0 && at < tensor_.size() && tensor_[at - 1].warpgroup == static_cast<int>(w) && tensor_[at - 1].stop > now_;
+    if (!stays) at = tensor_.size();
+    const double from = std::max(now_, at > 0 ? tensor_[at - 1].stop : 0);
+    for (std::size_t i = at; i < tensor_.size(); ++i) {
+      Flight& f = tensor_[i];
+      f.start += clocks, f.stop += clocks;
+      auto& done = done_[static_cast<std::size_t>(f.warpgroup)];
+      done[{f.pv, queued_block_[i]}] += clocks;
+      Unit& u = units_[static_cast<std::size_t>(f.warpgroup)];
+      const TraceEvent e = u.ops[u.at].event;
+      if (u.ready >= 0 && e == (f.pv ? TraceEvent::pv : TraceEvent::qk) && u.ops[u.at].block == queued_block_[i]) u.ready += clocks;
+    }
+    tensor_.insert(tensor_.begin() + static_cast<long>(at), {static_cast<int>(w), pv, op.position, from, from + clocks});
+    queued_block_.insert(queued_block_.begin() + static_cast<long>(at), op.block);
+    tensor_free_ = tensor_.back().stop;
+    done_[w][{pv, op.block}] = from + clocks + kWgmmaLatency;
+    return from + clocks - kQueued * (pv ? config_.problem.head_dim_v : config_.plan.tile_kv) / 2.0;
   }
 
   void first_fetch(bool is_v, int block) {
@@ -319,8 +373,8 @@ class Model {
 
   void finish(std::size_t w, const Op& op) {
     if (op.event == TraceEvent::transpose) {
-      v_ready_[op.position] = now_;
-      freed_raw_[op.position] = 1;
+      freed_raw_[static_cast<std::size_t>(op.block)] = 1;
+      if (op.block % slabs() == slabs() - 1) v_ready_[op.position] = now_;
     }
     if (op.event == TraceEvent::token_wait) --token_[w];
     if (op.event == TraceEvent::k_load || op.event == TraceEvent::v_load)
@@ -340,7 +394,10 @@ class Model {
       const bool ex2 = u.ex2 > 0 && now_ >= mufu_free_, alu = u.alu > 0 && now_ >= alu_free_;
       if (now_ < u.next_issue || (!ex2 && !alu && u.slots <= 0)) continue;
       if (ex2) --u.ex2, mufu_free_ = now_ + (now_ < tensor_free_ ? kMufuBesideWgmma : kMufuClocks);
-      else if (alu) --u.alu, alu_free_ = now_ + kAluClocks;
+      else if (alu) {
+        --u.alu, alu_free_ = now_ + kAluClocks;
+        if (now_ < tensor_free_) mufu_free_ = std::max(mufu_free_, now_) + kAluBesideWgmma;
+      }
       else --u.slots;
       u.next_issue = now_ + u.gap;
       turn_ = (turn_ + i + 1) % units_.size();
@@ -365,6 +422,7 @@ class Model {
   std::vector<int> freed_k_, freed_v_, freed_raw_;
   std::vector<double> k_ready_, v_ready_, raw_ready_;
   std::vector<Flight> tensor_;
+  std::vector<int> queued_block_;  // of each in tensor_
   std::vector<TraceSpan> producer_;
 };
 
