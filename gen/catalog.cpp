@@ -235,6 +235,7 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
   if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true;
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
+  if (d > 96 && d < 128 && problem.scale_rows && !problem.v_transposed) c.plan.q_stages = 1;  // 4 bytes
   if (gen::check_forward(c).empty()) return c.plan;
   c.plan.q_stages = 1;  // all of O may fit beside one Q
   if (gen::check_forward(c).empty()) return c.plan;

@@ -147,7 +147,8 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 // that would cost as much at 4k and 8k (tools/bench/results/fold_from_2048_e4m3_h200.csv).
 constexpr int single_level_keys = 8192;
 Plan long_keys_plan(const ProblemClass& problem);
-// The same from a plan for fewer keys: O is folded where there is room, else sums are in two levels.
+// The same from a plan for fewer keys: O is folded where there is room (scales by blocks: of at least 32 rows, at head
+// dimensions up to 128), else sums are in two levels.
 Plan long_keys_plan(const ProblemClass& problem, const Plan& plan);
 
 // 8 bit: the plan's fast mode (gen/tile/exp_direct.cpp): RMS error at most 1.25 times that of plain e4m3 on normal data. The

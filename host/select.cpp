@@ -219,7 +219,7 @@ Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
   if (fast_mode_holds(p)) out->config.plan = fast_plan(out->config.problem, out->config.plan);
   const int words = out->config.plan.direct_of_16;
   out->reason = (words ? "fast mode, " + std::to_string(words) + " of 16 words of P direct, of the kernel chosen without it: "
-                       : std::string("no fast mode for these scales or sums in two levels: ")) + out->reason;
+                       : std::string("no fast mode for these scales or so many keys: ")) + out->reason;
   return {};
 }
 

@@ -858,10 +858,11 @@ std::string check_forward(const KernelConfig& c) {
     return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
   if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))
     return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
-  // Lane 0 reads a block's scales and frees their stage; the emulator, which keeps one clock a warp, takes the other lanes' access to
-  // the staging buffer for a reason to doubt that. Until it knows better no such kernel can be tried.
-  if (plan.fold_blocks && p.scale_rows)
-    return at("fold_blocks", plan.fold_blocks, "is not for scales by blocks: use two levels");
+  const int widest = std::max(p.head_dim, p.head_dim_v);
+  if (plan.fold_blocks && p.scale_rows && (widest > 128 || p.scale_rows < 32))  // spills (ptxas 13.0: 28 to 80 bytes at 256, 12 to 32 at 16 rows)
+    return at("fold_blocks", plan.fold_blocks, "with scales by blocks is for blocks of at least 32 rows and head_dim up to 128: use two levels");
+  if (plan.fold_blocks && p.scale_rows && plan.direct_of_16 && widest > 112)  // spills 4 to 8 bytes
+    return at("direct_of_16", plan.direct_of_16, "with fold_blocks and scales by blocks is for head_dim up to 112");
   if (!p.eight_bit() && (p.v_transposed || p.scale_rows))
     return std::string("dtype ") + to_string(p.dtype) + " takes neither a transposed V nor scales";
   if (p.eight_bit() && plan.softmax == Softmax::lazy && plan.lazy_threshold_log2 > 8)

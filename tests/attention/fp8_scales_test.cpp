@@ -93,6 +93,16 @@ void all_blocks(Device& device, Attention& attention) {
         check_blocks(device, attention, Mask::full, 128, 200, 900, {64, 128, 128},
                      std::string("attn_fwd_e4m3_d128_full_bs128") + schedule + softmax + "_dyn_ob", far);
   check_blocks(device, attention, Mask::causal, 128, 200, 900, {64, 64, 64}, "", true);
+  // O folded every second block, one group of keys a block and several, units that change in between.
+  for (bool far : {false, true}) {
+    for (const char* softmax : {"plain", "lazy0", "guarded1"})
+      check_blocks(device, attention, Mask::causal, 64, 200, 900, {64, 128, 128},
+                   std::string("attn_fwd_e4m3_d64_causal_bs128__q192_kv128_s3_qs2__overlap_") + softmax + "_dyn_ob_fold2", far);
+    check_blocks(device, attention, Mask::full, 128, 200, 900, {64, 64, 128},
+                 "attn_fwd_e4m3_d128_full_bs64__q192_kv128_s2_qs2__serial_pp_guarded3_dyn_ob_fold2", far);
+    check_blocks(device, attention, Mask::full, 64, 70, 1200, {32, 32, 64},
+                 "attn_fwd_e4m3_d64_full_vt_bs32__q192_kv128_s3_qs2__overlap_guarded3_dyn_ob_fold4", far);
+  }
   for (bool far : {false, true})
     check_blocks(device, attention, Mask::full, 64, 70, 1200, {64, 128, 128},
                  "attn_fwd_e4m3_d64_full_vt_bs128__q192_kv128_s3_qs2__serial_pp_guarded3_dyn_ob_two", far);

@@ -38,7 +38,7 @@ TEST_SUITE("catalog/ptxas") {
     for (int d : {64, 128, 256})
       for (Mask mask : {Mask::full, Mask::causal})
         for (bool v_transposed : {false, true})
-          for (int rows : {128, 32, 16}) {
+          for (int rows : {128, 64, 32, 16}) {
             KernelConfig config;
             config.problem = {DataType::e4m3, d, d, mask};
             config.problem.v_transposed = v_transposed, config.problem.scale_rows = rows;
@@ -47,6 +47,12 @@ TEST_SUITE("catalog/ptxas") {
             config.plan = long_keys_plan(config.problem);
             check_clean(config);
           }
+    KernelConfig narrow;  // with two Q buffers it spills
+    narrow.problem = {DataType::e4m3, 112, 112, Mask::full};
+    narrow.problem.scale_rows = 128;
+    narrow.plan = long_keys_plan(narrow.problem);
+    CHECK(narrow.plan.fold_blocks != 0);
+    check_clean(narrow);
   }
 
   TEST_CASE("so does every kernel of fast mode that the host may choose") {
@@ -63,7 +69,8 @@ TEST_SUITE("catalog/ptxas") {
               p.k_scale.block_rows = rows;
               Selection s;
               REQUIRE(select_forward(p, &s).ok());
-              CHECK((s.config.plan.direct_of_16 != 0 || s.config.plan.two_level));
+              const Plan& chosen = s.config.plan;
+              CHECK((chosen.direct_of_16 != 0 || chosen.two_level || (chosen.fold_blocks && rows != 0 && d == 128)));
               if (s.config.plan.direct_of_16) kernels[s.config.name()] = s.config;
             }
     for (const auto& [name, config] : kernels) check_clean(config);
