@@ -63,6 +63,8 @@ Trace seen_by_few(Trace trace);
 
 // `blocks` trips of one tile. Rates and latencies: trace_model.cpp.
 Trace model_trace(const KernelConfig& config, int blocks);
+// Clocks that a transposing warp is at work for one block, by the model; 0 where V is not transposed in the kernel.
+double transposing_clocks(const KernelConfig& config);
 
 // Per-trip figures of CTA 0's steady trips, averaged over warpgroups.
 struct TraceSummary {

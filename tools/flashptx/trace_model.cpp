@@ -83,6 +83,9 @@ TraceEvent event_of(Do what) {
   }
 }
 
+// Groups of 16 columns that one of three transposing warps takes of a slab of 128.
+int groups_a_warp(const KernelConfig& c, int slab) { return (std::min(8, c.problem.head_dim_v / 16 - 8 * slab) + 2) / 3; }
+
 class Model {
  public:
   Model(const KernelConfig& c, int blocks)
@@ -223,7 +226,7 @@ class Model {
     for (int b = 0; b < blocks_; ++b)
       for (int s = 0; s < slabs(); ++s) {
         const auto position = static_cast<std::uint32_t>(b);
-        const int groups = (std::min(8, config_.problem.head_dim_v / 16 - 8 * s) + 2) / 3;
+        const int groups = groups_a_warp(config_, s);
         u.ops.push_back({TraceEvent::raw_full_wait, position, b * slabs() + s, 8});
         if (s == 0) u.ops.push_back({TraceEvent::v_empty_wait, position, b, 8});
         const int slots = groups * kTransposeSlots * config_.plan.tile_kv / 128, alu = groups * kTransposeAlu * config_.plan.tile_kv / 128;
@@ -427,6 +430,13 @@ class Model {
 };
 
 }  // namespace
+
+double transposing_clocks(const KernelConfig& config) {
+  if (!config.problem.eight_bit() || config.problem.v_transposed) return 0;
+  int groups = 0;
+  for (int slab = 0; slab < (config.problem.head_dim_v + 127) / 128; ++slab) groups += groups_a_warp(config, slab);
+  return kTransposeGap * groups * kTransposeSlots * config.plan.tile_kv / 128;
+}
 
 Trace model_trace(const KernelConfig& config, int blocks) {
   return Model(config, std::max(blocks, 3)).run();

@@ -84,13 +84,14 @@ std::string critical_unit(const KernelConfig& c) {
     mufu += 8.0 * s.ex2 * c.plan.warpgroups;
     slots += static_cast<double>(s.issue_slots) * c.plan.warpgroups;
   }
-  const double most = std::max({tensor, mufu, slots});
+  const double transposing = transposing_clocks(c), most = std::max({tensor, mufu, slots, transposing});
   return std::string(most == tensor ? "tensor cores"
                      : most == mufu ? "special functions"
-                                    : "issue slots") +
+                     : most == slots ? "issue slots"
+                                     : "transposing warps") +
          format(" (clocks a trip of all warpgroups: tensor %.0f, special functions %.0f,", tensor,
                 mufu) +
-         format(" issue slots %.0f)", slots);
+         format(" issue slots %.0f", slots) + (transposing > 0 ? format("; a transposing warp about %.0f)", transposing) : ")");
 }
 
 }  // namespace
