@@ -44,9 +44,7 @@ Status check_head_dim(std::int64_t d, int step, const std::string& why) {
 }
 
 Status check_steps(const PrepareProblem& p) {
-  if (p.heads_per_cta < 0) return invalid("heads_per_cta is " + text(p.heads_per_cta) + ": must be >= 0");
   if (p.lanes != 0 && p.lanes != 4 && p.lanes != 8) return invalid("lanes is " + text(p.lanes) + ": must be 0, 4 or 8");
-  if (p.prefetch_heads < -1) return invalid("prefetch_heads is " + text(p.prefetch_heads) + ": must be >= -1");
   if (p.hadamard != Hadamard::none && p.hadamard != Hadamard::forward && p.hadamard != Hadamard::inverse)
     return invalid("hadamard is " + text(static_cast<int>(p.hadamard)) + ": must be 0 (none), 1 (forward) or 2 (inverse)");
   if (p.hadamard == Hadamard::inverse && (p.quantizes() || p.rope != Rope::none))
@@ -135,7 +133,8 @@ struct PrepareArguments {
   std::uint64_t x = 0, y = 0, v = 0, vt = 0, scales = 0, amax = 0, cos = 0, sin = 0;
   std::int64_t x_stride_batch = 0, x_stride_seq = 0, x_stride_head = 0;  // bytes; of V too
   std::int64_t y_stride_batch = 0, y_stride_seq = 0, y_stride_head = 0;
-  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, heads_per_cta = 1, prefetch_heads = 0, prefetch_tables = 0;
+  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, prefetch_tables = 0;
+  std::uint32_t block_count = 0, head_groups = 1, tile_factor = 0, tile_shift = 0;
   float fixed_scale = 0;
   std::uint32_t signs[8] = {};
 };
@@ -156,7 +155,8 @@ constexpr Known known[] = {
     {"v_stride_seq", offsetof(PrepareArguments, x_stride_seq)},
     {"v_stride_head", offsetof(PrepareArguments, x_stride_head)},
     FLASHPTX_KNOWN(seqlen), FLASHPTX_KNOWN(heads), FLASHPTX_KNOWN(per_tensor), FLASHPTX_KNOWN(block_rows),
-    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(heads_per_cta), FLASHPTX_KNOWN(prefetch_heads), FLASHPTX_KNOWN(prefetch_tables),
+    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(prefetch_tables),
+    FLASHPTX_KNOWN(block_count), FLASHPTX_KNOWN(head_groups), FLASHPTX_KNOWN(tile_factor), FLASHPTX_KNOWN(tile_shift),
     FLASHPTX_KNOWN(fixed_scale),
     FLASHPTX_KNOWN(signs[0]), FLASHPTX_KNOWN(signs[1]), FLASHPTX_KNOWN(signs[2]), FLASHPTX_KNOWN(signs[3]),
     FLASHPTX_KNOWN(signs[4]), FLASHPTX_KNOWN(signs[5]), FLASHPTX_KNOWN(signs[6]), FLASHPTX_KNOWN(signs[7]),
@@ -191,18 +191,22 @@ PrepareArguments arguments_of(const PrepareProblem& p, const PreparePointers& at
   a.seqlen = static_cast<std::uint32_t>(p.seqlen), a.heads = static_cast<std::uint32_t>(p.heads);
   a.per_tensor = p.scale_kind == ScaleKind::tensor;
   a.block_rows = static_cast<std::uint32_t>(p.block_rows);
+  if (p.block_rows > 0) a.block_count = static_cast<std::uint32_t>(blocks(p.seqlen, p.block_rows));
   a.position = static_cast<std::uint32_t>(p.position);
   a.prefetch_tables = p.prefetch_tables;
-  a.prefetch_heads = static_cast<std::uint32_t>(p.prefetch_heads >= 0 ? p.prefetch_heads : 1);
   a.fixed_scale = p.fixed_scale;
   hadamard_signs(p.seed, a.signs);
   return a;
 }
 
-// One: on an H200 many small CTAs keep memory busier than few that loop over heads, in every kind (rope d128: 95 % of a
-// copy against 79 to 92 %, hadamard + blocks 90 % against 73 to 80 %), although each then reads cos and sin itself.
-std::int64_t choose_heads_per_cta(const PrepareProblem& p) {
-  return std::min<std::int64_t>(p.heads, std::max(1, p.heads_per_cta));
+// What a kernel needs to divide ctaid.x, below 2^31, by `groups`: with n = ceil(log2(groups)) the factor is above
+// 2^(31 + n) / groups by a part of at most 2^-31, so that the quotient's whole part is right.
+void set_groups(std::int64_t groups, PrepareArguments* a) {
+  int log2 = 0;
+  while ((std::int64_t{1} << log2) < groups) ++log2;
+  const std::uint64_t power = std::uint64_t{1} << (31 + log2), divisor = static_cast<std::uint64_t>(groups);
+  a->head_groups = static_cast<std::uint32_t>(groups), a->tile_shift = static_cast<std::uint32_t>(31 + log2);
+  a->tile_factor = static_cast<std::uint32_t>(power / divisor + (power % divisor != 0));
 }
 
 }  // namespace
@@ -253,6 +257,7 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
     c.sink = Sink::quantize_blocks;
     c.transposed = p.transpose;
     if (!p.transpose) c.rows = gen::rows_to_hold(c, p.block_rows);
+    c.threads = p.threads;
     return {c};
   }
   PrepareConfig amax = c;
@@ -310,13 +315,8 @@ Status Prepare::run(const PrepareProblem& p, const PreparePointers& at, Stream s
       if (Status s = device_.fill(at.amax, 0, static_cast<std::size_t>(p.scale_count()) * 4, stream); !s.ok()) return s;
     const std::int64_t rows = c.sink == Sink::quantize_blocks ? p.block_rows : e->rows;
     const std::int64_t tiles = blocks(p.seqlen, rows);
-    std::int64_t groups = p.heads;
-    if (p.rope != Rope::none || p.hadamard != Hadamard::none) {
-      const std::int64_t each = choose_heads_per_cta(p);
-      arguments.heads_per_cta = static_cast<std::uint32_t>(each);
-      groups = blocks(p.heads, each);
-    }
-    if (Status s = launch(*e, arguments, tiles * groups, p.batch, stream); !s.ok()) return s;
+    set_groups(p.heads, &arguments);
+    if (Status s = launch(*e, arguments, tiles * p.heads, p.batch, stream); !s.ok()) return s;
   }
   return {};
 }
@@ -336,7 +336,9 @@ Status Prepare::transpose_v(const TransposeProblem& p, std::uint64_t v, std::uin
   c.sink = Sink::transpose, c.head_dim = static_cast<int>(p.head_dim);
   Entry* e = nullptr;
   if (Status s = entry_for(c, &e); !s.ok()) return s;
-  return launch(*e, a, blocks(p.seqlen, e->rows) * blocks(p.heads, gen::transpose_heads(c)), p.batch, stream);
+  const std::int64_t groups = blocks(p.heads, gen::transpose_heads(c));
+  set_groups(groups, &a);
+  return launch(*e, a, blocks(p.seqlen, e->rows) * groups, p.batch, stream);
 }
 
 Status Prepare::load(const PrepareProblem& p) {

@@ -33,10 +33,9 @@ struct PrepareProblem {
   DataType table = DataType::f32;    // of cos and sin (positions, head_dim / 2)
   std::int64_t position = 0;         // of row 0
   std::int64_t table_rows = 0;       // positions that the tables have
-  int heads_per_cta = 0;             // rope, hadamard: heads that a CTA does; 0 = decide for me
   int lanes = 0;                     // rope, hadamard: threads that share a row, 4 or 8; 0 = decide for me
+  int threads = 0;                   // blocks with rope or hadamard: of a CTA, a power of two; 0 = decide for me
   bool prefetch_tables = true;       // rope: lines of cos and sin are asked for together with x
-  int prefetch_heads = -1;           // rope, hadamard: heads fetched to L2 ahead of a CTA's; -1 = decide for me
   bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }

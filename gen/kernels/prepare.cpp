@@ -74,6 +74,12 @@ void add_transposed(LaunchFacts& f, const std::string& type) {
       "zeros beyond seqlen", true);
 }
 
+void add_grid(LaunchFacts& f, const std::string& groups) {
+  add(f, "head_groups", ParamKind::u32, groups);
+  add(f, "tile_factor", ParamKind::u32, "ctaid.x / head_groups is ctaid.x * tile_factor >> tile_shift: floor(2^tile_shift / head_groups),");
+  add(f, "tile_shift", ParamKind::u32, "one more unless head_groups is a power of two; 31 + ceil(log2(head_groups))");
+}
+
 void add_sink(LaunchFacts& f, const PrepareConfig& c) {
   const std::string limit = c.out == DataType::e4m3 ? "448" : "57344";
   if (c.sink == Sink::amax) {
@@ -93,6 +99,7 @@ void add_sink(LaunchFacts& f, const PrepareConfig& c) {
         "fp32 (batch, heads, ceil(seqlen / block_rows)): x is about scale * y, scale = amax of the block / " + limit, true);
     add(f, "block_rows", ParamKind::u32, "rows that share a scale, >= 1; one pass over memory up to " +
         std::to_string(c.rows));
+    add(f, "block_count", ParamKind::u32, "ceil(seqlen / block_rows)");
   }
 }
 
@@ -108,20 +115,15 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
       add(f, t, ParamKind::pointer, std::string(to_string(c.table)) + " (positions, head_dim / 2), 16-byte aligned");
     add(f, "position", ParamKind::u32, "line of cos and sin that belongs to row 0");
   }
-  const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
-  if (transforms) {
-    add(f, "heads_per_cta", ParamKind::u32, "heads that one CTA does, one after the other, >= 1");
-    add(f, "prefetch_heads", ParamKind::u32, "heads that it fetches to L2 ahead of the one at hand; 0: none");
-  }
   if (c.rope != Rope::none) add(f, "prefetch_tables", ParamKind::u32, "1: lines of cos and sin are fetched to L1 beside x; 0: not");
   if (c.hadamard != Hadamard::none)
     for (int i = 0; i < (c.head_dim + 31) / 32; ++i)
       add(f, "signs_" + std::to_string(i), ParamKind::u32,
           "bit j: column " + std::to_string(32 * i) + " + j is negated (hadamard_signs of gen/hadamard_signs.h)");
   add_sink(f, c);
-  const std::string heads = transforms ? "ceil(heads / heads_per_cta)" : "heads";
-  f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks && !c.transposed ? "block_rows" : std::to_string(tile_rows(c))) + ") * " +
-           heads + ", batch";
+  add_grid(f, "heads");
+  f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks && !c.transposed ? "block_rows" : std::to_string(tile_rows(c))) +
+           ") * head_groups, batch";
   f.block_threads = rows_threads(c);
   return f;
 }
@@ -133,7 +135,8 @@ LaunchFacts transpose_facts(const PrepareConfig& c) {
   add(f, "seqlen", ParamKind::u32, "keys");
   add(f, "heads", ParamKind::u32, "heads of V");
   const int each = transpose_heads(c);
-  f.grid = "ceil(seqlen / 128) * " + (each == 1 ? "heads" : "ceil(heads / " + std::to_string(each) + ")") + ", batch";
+  add_grid(f, each == 1 ? "heads" : "ceil(heads / " + std::to_string(each) + ")");
+  f.grid = "ceil(seqlen / 128) * head_groups, batch";
   f.block_threads = transpose_threads(c);
   return f;
 }
@@ -195,6 +198,9 @@ void check(const PrepareConfig& c) {
   if (c.transposed && (!quantizes || c.rope != Rope::none || c.hadamard != Hadamard::none))
     throw Error(name + "what is written transposed is quantised and nothing else");
   if (c.sink == Sink::quantize_blocks && !c.transposed) check_block_rows(c);
+  if (c.threads != 0 && !threads_fit(c))
+    throw Error(name + "threads " + std::to_string(c.threads) + " must be a power of two in [32, 256], for blocks with rope or "
+                "hadamard, and what a thread then holds fit its registers");
 }
 
 }  // namespace
@@ -214,6 +220,7 @@ std::string PrepareConfig::name() const {
   s += d;
   if (sink == Sink::quantize_blocks && !transposed) s += "_r" + std::to_string(rows);
   if (lanes != 0) s += "_l" + std::to_string(lanes);
+  if (threads != 0) s += "_t" + std::to_string(threads);
   return s;
 }
 
@@ -231,7 +238,8 @@ bool PrepareConfig::parse(const std::string& name, PrepareConfig* out, std::stri
       good = good && w.type({DataType::e4m3, DataType::e5m2}, &c.out);
   }
   good = good && w.number('d', &c.head_dim) && (c.sink != Sink::quantize_blocks || c.transposed || w.number('r', &c.rows));
-  if (good && !w.left.empty()) good = w.number('l', &c.lanes);
+  if (good && !w.left.empty()) w.number('l', &c.lanes);
+  if (good && !w.left.empty()) good = w.number('t', &c.threads);
   if (good && w.left.empty() && c.name() == name) return *out = c, true;
   if (error) *error = "kernel name \"" + name + "\" is not that of a preparation kernel";
   return false;
@@ -292,12 +300,24 @@ std::vector<PrepareConfig> prepare_catalog() {
 
 namespace flashptx::gen {
 
-void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads) {
+// The division is a product with a number that the host makes: SASS has no division of integers, and of a CTA's few
+// instructions a thread it would be one in ten.
+void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads, int each) {
   k.ld_param_u32(heads, "heads");
   k.mov_b32(batch, special("ctaid.y"));
   k.mov_b32(head, special("ctaid.x"));
-  k.div_u32(tile, head, heads);
-  k.rem_u32(head, head, heads);
+  k.scope([&] {
+    const Reg groups = k.b32("head_groups"), factor = k.b32("tile_factor"), shift = k.b32("tile_shift"), wide = k.b64("wide_tile");
+    k.ld_param_u32(groups, "head_groups");
+    k.ld_param_u32(factor, "tile_factor");
+    k.ld_param_u32(shift, "tile_shift");
+    k.mul_wide_u32(wide, head, factor);
+    k.shr_u64(wide, wide, shift).note("ctaid.x / head_groups");
+    k.cvt_u32_u64(tile, wide);
+    k.mul_lo_u32(groups, groups, tile);
+    k.sub_u32(head, head, groups).note("and the rest");
+    if (each != 1) k.mul_lo_u32(head, head, each);
+  });
 }
 
 void tensor_base(Kernel& k, const Reg& to, const std::string& name, const Reg& batch, const Reg& head) {

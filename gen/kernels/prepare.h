@@ -34,6 +34,7 @@ struct PrepareConfig {
   int head_dim = 128;               // a multiple of 16 up to 256, of 32 with rope
   int rows = 0;                     // quantize_blocks: rows that a CTA holds in registers, 16 to 256
   int lanes = 0;                    // rope, hadamard: threads that share a row, 4 or 8; 0 = as head_dim wants it
+  int threads = 0;                  // quantize_blocks with rope or hadamard: of a CTA, 32 to 256; 0 = as the rows want it
   bool transposed = false;          // quantize, and quantize_blocks of 128 rows: written as V^T
 
   std::string name() const;

@@ -8,7 +8,8 @@ namespace flashptx::gen {
 
 // ctaid.x = tile * heads + head, ctaid.y = batch: neighbouring CTAs read neighbouring heads, which stand
 // beside each other in (batch, seq, head, dim) memory.
-void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads);
+// `each` heads a CTA: head is the first of them.
+void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads, int each = 1);
 // Address of row 0 of (batch, head) of tensor `name`, from the parameters name, name_stride_batch and
 // name_stride_head.
 void tensor_base(Kernel& k, const Reg& to, const std::string& name, const Reg& batch, const Reg& head);
@@ -24,6 +25,7 @@ int rows_ctas_per_sm(const PrepareConfig& config);  // that registers are left f
 int tile_rows(const PrepareConfig& config);  // that a CTA does; of quantize_blocks: that it holds
 int rows_to_hold(const PrepareConfig& config, std::int64_t block_rows);  // config.rows for such blocks
 void check_block_rows(const PrepareConfig& config);  // refuses a count that no CTA can hold
+bool threads_fit(const PrepareConfig& config);       // config.threads, which is not 0
 inline int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 int hadamard_size(int head_dim);             // the largest power of two that divides head_dim
 

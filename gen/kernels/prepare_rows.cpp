@@ -2,8 +2,8 @@
 //
 // Streaming sinks (store, amax, quantize) take a tile of rows once. quantize_blocks holds the rows of a block in
 // registers until their common magnitude is known; a block that does not fit is read a second time, from L2.
-// With RoPE or Hadamard a CTA does several heads of the same rows, one after the other: they share its coordinates and
-// signs and find cos and sin in L1, and the next head's rows are on their way to L2 while one is worked on.
+// A CTA does one head: several in turn, with the next one's rows on their way to L2, were slower in every kind (H200; RoPE
+// d = 128 79 to 92 % of a copy against 95), for rounds of few CTAs end unevenly.
 // Next: prepare_steps.cpp, prepare_scales.cpp.
 #include "gen/kernels/prepare_rows.h"
 
@@ -25,8 +25,8 @@ void share_row(const PrepareConfig& c, RowLayout* at) {
   const int pieces = c.head_dim / 8;
   // 64-byte reads at least where the row allows it, and few lanes: fewer shuffles.
   at->lanes = std::min(power_of_two_in(pieces), c.head_dim <= 128 ? 4 : 8);
-  // RoPE, Hadamard and a block to hold: two CTAs' registers with four lanes, three CTAs' with eight.
-  if (c.head_dim == 128 && c.rope != Rope::none && c.hadamard != Hadamard::none && c.sink == Sink::quantize_blocks) at->lanes = 8;
+  // The pairs of half-split RoPE are unpacked together: with four lanes a few registers too many.
+  if (c.head_dim == 128 && c.rope == Rope::half && c.hadamard != Hadamard::none && c.sink == Sink::quantize_blocks) at->lanes = 8;
   if (c.lanes != 0) at->lanes = c.lanes;
   at->vectors = pieces / at->lanes;
   // RoPE pairs a vector with the one half a row away, in the same thread.
@@ -49,28 +49,26 @@ class Frame {
 
  private:
   void coordinates();
-  void start(bool x, bool y);
+  void first_chunk();
+  void find(const char* tensor, const Reg& at);
   Reg next_chunk(const Reg& more);
   void load(Steps* steps);
-  void transform(int step, Steps* steps, const std::function<void()>& then);
+  void transform(int step, Steps* steps, const std::function<void(int v)>& take);
   void next_step(const Reg& at, const char* stride);
-  void for_heads(const std::function<void()>& body);
-  void prefetch();
   void stream(Steps* steps, Scales* scales);
-  void sink_values(int step, Steps* steps, Scales* scales);
+  void sink_values(int step, int v, Steps* steps, Scales* scales);
   void sink_words(int step, Scales* scales);
-  void store_words(int step);
-  void reduce(Scales* scales);
   void blocks(Steps* steps, Scales* scales);
+  void long_block(Steps* steps, Scales* scales);
+  void take(Scales* scales);
+  void quantize(Scales* scales);
   void hold(Steps* steps);
-  bool reduces() const { return c.sink == Sink::amax || c.sink == Sink::quantize_blocks; }
 
   Kernel& k;
   const PrepareConfig& c;
   Rows r;
   Vec inside_;
-  Reg first_, chunk_, turn_, block_rows_;
-  Reg last_head_;  // first that is not this CTA's
+  Reg first_, chunk_, block_rows_;
 };
 
 void Frame::coordinates() {
@@ -85,23 +83,7 @@ void Frame::coordinates() {
   k.mov_b32(r.thread, special("tid.x"));
   k.and_b32(r.piece, r.thread, r.at.lanes - 1);
   k.ld_param_u32(r.seqlen, "seqlen");
-  if (!r.transforms()) {
-    tile_and_head(k, r.tile, r.head, r.batch, r.heads);
-  } else {
-    k.scope([&] {
-      const Reg each = k.b32("heads_per_cta"), groups = k.b32("head_groups");
-      k.ld_param_u32(each, "heads_per_cta");
-      k.ld_param_u32(r.heads, "heads");
-      k.add_u32(groups, r.heads, each);
-      k.sub_u32(groups, groups, 1);
-      k.div_u32(groups, groups, each);
-      k.mov_b32(r.batch, special("ctaid.y"));
-      k.mov_b32(r.head, special("ctaid.x"));
-      k.div_u32(r.tile, r.head, groups);
-      k.rem_u32(r.head, r.head, groups);
-      k.mul_lo_u32(r.head, r.head, each).note("the first of this CTA's heads");
-    });
-  }
+  tile_and_head(k, r.tile, r.head, r.batch, r.heads);
   if (c.sink == Sink::quantize_blocks) {
     block_rows_ = k.b32("block_rows");
     k.ld_param_u32(block_rows_, "block_rows");
@@ -123,23 +105,23 @@ void Frame::next_step(const Reg& at, const char* stride) {
   });
 }
 
-// Rows and addresses of this thread in the tile's first chunk: of x, of y or of both.
-void Frame::start(bool x, bool y) {
+void Frame::first_chunk() {
+  k.mov_b32(chunk_, first_);
+  k.shr_u32(r.row, r.thread, log2_of(r.at.lanes));
+  k.add_u32(r.row, r.row, first_);
+}
+
+// Where this thread's first row of the chunk stands in tensor x or y.
+void Frame::find(const char* tensor, const Reg& at) {
+  if (tensor[0] == 'y' && !c.has_output()) return;
+  const int piece_bytes = tensor[0] == 'x' || c.sink == Sink::store ? 16 : 8;
   k.scope([&] {
-    const Reg wide = k.b64("wide");
-    k.mov_b32(chunk_, first_);
-    k.shr_u32(r.row, r.thread, log2_of(r.at.lanes));
-    k.add_u32(r.row, r.row, first_);
-    const Reg stride = k.b64("row_stride");
-    const auto set = [&](const char* name, const Reg& at, int piece_bytes) {
-      k.ld_param_u64(stride, std::string(name) + "_stride_seq");
-      tensor_base(k, at, name, r.batch, r.head);
-      k.cvt_u64_u32(wide, r.row);
-      k.mad_lo_u64(at, wide, stride, at);
-      k.mad_wide_u32(at, r.piece, piece_bytes, at);
-    };
-    if (x) set("x", r.x_at, 16);
-    if (y && c.has_output()) set("y", r.y_at, c.sink == Sink::store ? 16 : 8);
+    const Reg wide = k.b64("wide"), stride = k.b64("row_stride");
+    k.ld_param_u64(stride, std::string(tensor) + "_stride_seq");
+    tensor_base(k, at, tensor, r.batch, r.head);
+    k.cvt_u64_u32(wide, r.row);
+    k.mad_lo_u64(at, wide, stride, at);
+    k.mad_wide_u32(at, r.piece, piece_bytes, at);
   });
 }
 
@@ -167,72 +149,18 @@ void Frame::load(Steps* steps) {
     }
   });
   if (c.rope != Rope::none) steps->prefetch_tables();
-  if (r.transforms()) prefetch();
+  if (c.hadamard != Hadamard::none) k.bar_sync_all(0).note("signs and H_16, written while these rows are on their way");
 }
 
 // One row of each thread through its steps, unless no thread has one. The branch also keeps ptxas from
 // working on several rows at once, for which there are no registers.
-void Frame::transform(int step, Steps* steps, const std::function<void()>& then) {
+void Frame::transform(int step, Steps* steps, const std::function<void(int v)>& take) {
   k.section(step == 0 ? "RoPE, Hadamard" : "the next row");
   k.scope([&] {
     const Reg first = k.b32("step_row"), exists = k.pred("step_exists");
     k.add_u32(first, chunk_, step * r.at.rows_per_step());
     k.setp("lt", "u32", exists, first, r.end);
-    k.if_(exists, [&] {
-      steps->apply(step);
-      then();
-    });
-  });
-}
-
-void Frame::for_heads(const std::function<void()>& body) {
-  if (!r.transforms()) return body();
-  last_head_ = k.b32("last_head");
-  k.ld_param_u32(last_head_, "heads_per_cta");
-  k.add_u32(last_head_, last_head_, r.head);
-  k.min_u32(last_head_, last_head_, r.heads);
-  k.loop("heads", [&] {
-    const Reg more = k.pred("has_more_heads");
-    body();
-    k.add_u32(r.head, r.head, 1);
-    k.setp("lt", "u32", more, r.head, last_head_);
-    return more;
-  });
-}
-
-// The rows just asked for, of the head `prefetch_heads` further, from memory to L2: so memory works while this CTA
-// computes, waits at its barrier and stores, for which registers alone hold too few bytes in flight. A row's first
-// lanes ask for a line of 128 bytes each. (A bulk prefetch of whole rows takes a loop over the lanes in SASS; without
-// the branch ptxas moves these requests behind the computation.)
-void Frame::prefetch() {
-  const int lines = (2 * c.head_dim + 127) / 128;
-  k.scope([&] {
-    const Reg heads = k.b32("prefetch_heads"), ahead = k.b32("head_ahead"), wanted = k.pred("wants_prefetch"), some = k.pred("some");
-    k.ld_param_u32(heads, "prefetch_heads");
-    k.add_u32(ahead, r.head, heads);
-    k.setp("lt", "u32", wanted, ahead, last_head_);
-    k.setp("ne", "u32", some, heads, 0);
-    k.and_pred(wanted, wanted, some);
-    k.if_(wanted, [&] {
-      const Reg asks = k.pred("asks_for_line"), line = k.b32("line"), stride = k.b64("ahead_stride"), wide = k.b64("wide"),
-                at = k.b64("line_at");
-      k.ld_param_u64(stride, "x_stride_head");
-      k.cvt_u64_u32(wide, heads);
-      k.mad_lo_u64(at, wide, stride, r.x_at);
-      k.ld_param_u64(stride, "x_stride_seq");
-      k.mul_lo_u64(wide, stride, r.at.rows());
-      k.sub_u64(at, at, wide).note("x_at is past these rows");
-      k.mad_wide_u32(at, r.piece, 128 - 16, at);
-      for (int step = 0; step < r.at.steps; ++step) {
-        if (step > 0) k.mad_lo_u64(at, stride, r.at.rows_per_step(), at);
-        for (int first = 0; first < lines; first += r.at.lanes) {
-          k.add_u32(line, r.piece, first);
-          k.setp("lt", "u32", asks, line, lines);
-          k.and_pred(asks, asks, inside_[step]);
-          k.emit("prefetch.global.L2", {address(at, 128 * first)}, Location::current()).when(asks);
-        }
-      }
-    });
+    k.if_(exists, [&] { steps->apply(step, take); });
   });
 }
 
@@ -240,28 +168,27 @@ void Frame::emit() {
   k.min_ctas_per_sm(rows_ctas_per_sm(c));
   coordinates();
   r.declare();
-  if (reduces()) turn_ = k.b32("turn");
   std::unique_ptr<Steps> steps;
   std::unique_ptr<Scales> scales;
   if (r.transforms()) steps = std::make_unique<Steps>(r);
   if (c.sink != Sink::store) scales = std::make_unique<Scales>(r);
-  for_heads([&] {
-    if (c.sink == Sink::quantize_blocks) return blocks(steps.get(), scales.get());
-    stream(steps.get(), scales.get());
-  });
+  if (c.sink == Sink::quantize_blocks) return blocks(steps.get(), scales.get());
+  stream(steps.get(), scales.get());
 }
 
 // ---- A tile of rows, once
 
 void Frame::stream(Steps* steps, Scales* scales) {
-  k.section("this head's rows");
-  start(true, true);
+  k.section("the rows");
+  first_chunk();
+  find("x", r.x_at);
+  find("y", r.y_at);
   if (c.sink == Sink::amax) scales->clear();
   if (c.sink == Sink::quantize) scales->read();
   const auto trip = [&] {
     load(steps);
     for (int step = 0; step < r.at.steps; ++step) {
-      if (steps != nullptr) transform(step, steps, [&] { sink_values(step, steps, scales); });
+      if (steps != nullptr) transform(step, steps, [&](int v) { sink_values(step, v, steps, scales); });
       else sink_words(step, scales);
       if (c.has_output()) next_step(r.y_at, "y_stride_seq");
     }
@@ -277,21 +204,15 @@ void Frame::stream(Steps* steps, Scales* scales) {
   }
   if (c.sink != Sink::amax) return;
   k.section("the head's largest");
-  reduce(scales);
+  scales->reduce();
   scales->add_to_amax();
 }
 
-// Neighbouring heads take turns with the partial results.
-void Frame::reduce(Scales* scales) {
-  k.and_b32(turn_, r.head, 1);
-  scales->reduce(turn_);
-}
-
-void Frame::sink_values(int step, Steps* steps, Scales* scales) {
-  if (c.sink == Sink::amax) return scales->take_values();
-  if (c.sink == Sink::quantize) return scales->quantize_values(inside_[step]);
-  steps->pack(c.in, step);
-  store_words(step);
+void Frame::sink_values(int step, int v, Steps* steps, Scales* scales) {
+  if (c.sink == Sink::amax) return scales->take_values(v);
+  if (c.sink == Sink::quantize) return scales->quantize_values(v, inside_[step]);
+  steps->pack(c.in, step, v);
+  k.st_global_v4_b32(address(r.y_at, 16 * v * r.at.lanes), r.vector(step, v)).when(inside_[step]);
 }
 
 void Frame::sink_words(int step, Scales* scales) {
@@ -299,52 +220,63 @@ void Frame::sink_words(int step, Scales* scales) {
   else scales->quantize_words(step, inside_[step]);
 }
 
-void Frame::store_words(int step) {
-  for (int v = 0; v < r.at.vectors; ++v)
-    k.st_global_v4_b32(address(r.y_at, 16 * v * r.at.lanes), r.vector(step, v)).when(inside_[step]);
-}
-
 // ---- Blocks of rows, each with its own scale
 
 // The rows of a chunk: loaded, through their steps, held as pairs.
 void Frame::hold(Steps* steps) {
+  find("x", r.x_at);
   load(steps);
   if (steps == nullptr) return;
-  for (int step = 0; step < r.at.steps; ++step) transform(step, steps, [&] { steps->pack(r.held(), step); });
+  for (int step = 0; step < r.at.steps; ++step) transform(step, steps, [&](int v) { steps->pack(r.held(), step, v); });
+}
+
+void Frame::take(Scales* scales) {
+  for (int step = 0; step < r.at.steps; ++step) scales->take_words(step);
+}
+
+void Frame::quantize(Scales* scales) {
+  k.section("to 8 bits");
+  find("y", r.y_at);
+  for (int step = 0; step < r.at.steps; ++step) {
+    scales->quantize_words(step, inside_[step]);
+    if (step + 1 < r.at.steps) next_step(r.y_at, "y_stride_seq");
+  }
 }
 
 void Frame::blocks(Steps* steps, Scales* scales) {
-  const Reg more = k.pred("has_more_rows"), fits = k.pred("fits"), count = k.b32("row_count");
+  const Reg fits = k.pred("fits"), count = k.b32("row_count");
   k.section("the block's largest");
-  start(true, false);
+  first_chunk();
+  k.sub_u32(count, r.end, first_);
+  k.setp("le", "u32", fits, count, r.at.rows());
+  k.if_else(fits, [&] {
+    hold(steps);
+    scales->clear();
+    take(scales);
+    scales->reduce();
+    scales->write_block();
+    quantize(scales);
+  }, [&] { long_block(steps, scales); }, "a block that registers hold");
+}
+
+// In chunks, and all of them again when the scale is known.
+void Frame::long_block(Steps* steps, Scales* scales) {
+  const Reg more = k.pred("has_more_rows");
+  k.section("a block of several chunks");
   scales->clear();
   k.loop("rows", [&] {
     hold(steps);
-    for (int step = 0; step < r.at.steps; ++step) scales->take_words(step);
+    take(scales);
     return next_chunk(more);
   });
-  reduce(scales);
-  scales->from_largest();
-  scales->write_block(block_rows_);
-  const auto quantize = [&] {
-    for (int step = 0; step < r.at.steps; ++step) {
-      scales->quantize_words(step, inside_[step]);
-      next_step(r.y_at, "y_stride_seq");
-    }
-  };
-  k.section("to 8 bits");
-  k.sub_u32(count, r.end, first_);
-  k.setp("le", "u32", fits, count, r.at.rows());
-  start(false, true);
-  k.if_else(fits, quantize, [&] {
-    k.section("rows that did not stay in registers: again");
-    start(true, false);
-    k.loop("rows again", [&] {
-      hold(steps);
-      quantize();
-      return next_chunk(more);
-    });
-  }, "all rows are still held");
+  scales->reduce();
+  scales->write_block();
+  first_chunk();
+  k.loop("rows again", [&] {
+    hold(steps);
+    quantize(scales);
+    return next_chunk(more);
+  });
 }
 
 }  // namespace
@@ -352,7 +284,7 @@ void Frame::blocks(Steps* steps, Scales* scales) {
 Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), at(row_layout(config)) {}
 
 void Rows::declare() {
-  half = k.b16("half", 2);
+  half = k.b16("half", 2), bits = k.b32("bits");
   words = k.b32("pair", 4 * at.vectors * at.steps);
   if (transforms()) value = k.f32("value", 8 * at.vectors);
 }
@@ -362,17 +294,19 @@ RowLayout row_layout(const PrepareConfig& c) {
   if (c.transposed) return {1, 8, transpose_threads(c), 1, 1};  // four keys, two pieces of each
   share_row(c, &at);
   if (c.sink == Sink::quantize_blocks) {
-    // 128 bytes a thread: the work on them outweighs what a CTA costs, and small CTAs wait less for each other.
     const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
-    const int most_steps = transforms ? std::max(1, 8 / at.vectors) : 1;
+    // A narrow row takes few registers beside: more threads rather than more rows in each.
+    int most_steps = 1;
+    while (transforms && 2 * most_steps * 4 * at.vectors <= (at.vectors <= 2 && at.lanes == 4 ? held_words / 2 : held_words)) most_steps *= 2;
     at.threads = std::min(most_threads, std::max(32, c.rows * at.lanes / most_steps));
+    if (c.threads != 0) at.threads = c.threads;
     at.steps = c.rows * at.lanes / at.threads;
     return at;
   }
   at.threads = most_threads;
   // A tile of 16 to 32 KB: butterflies leave registers for one row at a time.
   const int steps = at.vectors <= 2 ? 4 : 2;
-  at.steps = c.hadamard != Hadamard::none || c.rope != Rope::none ? 1 : steps;
+  at.steps = !mixes_by_mma(c, at) && (c.hadamard != Hadamard::none || c.rope != Rope::none) ? 1 : steps;
   at.trips = steps / at.steps;
   return at;
 }
@@ -384,6 +318,10 @@ int rows_ctas_per_sm(const PrepareConfig& c) {
   int warps = 24;
   if (c.rope == Rope::none && c.hadamard == Hadamard::none) {
     warps = words <= 32 ? 32 : 24;
+  } else if (mixes_by_mma(c, at) && at.vectors <= 4) {
+    const bool rope = c.rope != Rope::none;
+    if (words > 32 || (rope && at.lanes == 8 && at.vectors == 4)) warps = 16;
+    else if (at.lanes == 4 && (c.sink == Sink::quantize_blocks || c.sink == Sink::amax) && (at.vectors <= 2 || (!rope && c.sink == Sink::amax))) warps = 32;
   } else if (at.vectors > 7) {
     warps = 8;
   } else if (words > 32 || at.vectors > 4 || (words == 32 && at.vectors == 4 && c.rope != Rope::none)) {
@@ -408,6 +346,15 @@ void check_block_rows(const PrepareConfig& c) {
   const int most = most_rows(c);
   if (c.rows < 16 || c.rows > most || power_of_two_in(c.rows) != c.rows)
     throw Error(c.name() + ": rows " + std::to_string(c.rows) + " must be a power of two in [16, " + std::to_string(most) + "]");
+}
+
+bool threads_fit(const PrepareConfig& c) {
+  RowLayout at;
+  share_row(c, &at);
+  const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
+  const int all = c.rows * at.lanes, most = std::min(most_threads, all);
+  return c.sink == Sink::quantize_blocks && !c.transposed && transforms && power_of_two_in(c.threads) == c.threads &&
+         c.threads >= 32 && c.threads <= most && 4 * at.vectors * all / c.threads <= held_words;
 }
 
 void emit_rows(Kernel& k, const PrepareConfig& c) { Frame(k, c).emit(); }

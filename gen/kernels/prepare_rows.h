@@ -5,19 +5,17 @@
 // of most Hadamard stages stand in the same thread. `steps` rows per thread are in flight at once.
 //
 // What binds: an SM moves 27 KB/us at the speed of a copy (H200, 3.57 TB/s) and issues 224 lane instructions a ns. From
-// the SASS, d = 128, lane instructions a value, their share of the slots at a copy's speed, and what a closed queue of the
-// resident CTAs (issue, memory, 1.3 us of latency; 0.8 with the next head on its way to L2) predicts without | with
-// prefetch, as % of a copy. It gives 76 for Hadamard + blocks by shuffles (20 instructions), where 78 was measured.
-//   hadamard + blocks of 128            12.0   48 %    87 | 100
-//   hadamard + blocks of 64, d = 64     10.6   43 %   100 | 100
-//   hadamard + quantize                  8.1   33 %    91 | 100
-//   hadamard + amax                      6.5   39 %    84 | 100
-//   rope                                 6.0   18 %    96 | 100
-//   rope + hadamard + blocks, 4 lanes   16.8   68 %    66 |  88   (two CTAs an SM)
-//   rope + hadamard + blocks, 8 lanes   16.5   67 %    81 | 100   (three)
-// Measured (H200, one head a CTA, no prefetch): hadamard + blocks 90, 93 (blocks of 64, d = 64), hadamard per head 83,
-// rope 95; rope + hadamard + blocks 62 with four lanes. Heads one after the other lose more by uneven rounds of CTAs than
-// the prefetch gains: host/prepare.cpp, choose_heads_per_cta.
+// the SASS: lane instructions a value, their share of the slots at a copy's speed, CTAs an SM, and what a closed queue of them
+// (memory, issue, 1.3 us of latency) predicts as % of a copy.
+//                                    d = 64             d = 128            d = 256
+//   hadamard + blocks of 128           9.9 40 % 16 100     8.8 35 %  4  96   10.5 42 %  2  82   (d = 64: blocks of 64)
+//   hadamard + quantize                7.3 29 %  3  92     7.6 30 %  3  92
+//   rope half + hadamard + blocks     14.6 59 %  8  98    15.3 62 %  4  90   14.7 59 %  2  76   (interleaved d = 128: 12.9)
+//   rope half + hadamard + quantize   11.9 48 %  3  87    11.9 48 %  3  87
+// Before (16.7 to 18.7 instructions with rope, two or three CTAs at d = 128, rows asked for after a barrier) 60 to 69 % were
+// measured of rope + hadamard + blocks, 78 to 93 of hadamard + blocks. What took them away: bf16 unpacked by a shift and a
+// mask, for ptxas makes three instructions of two conversions; integer divisions; scales computed by all threads; stages of the
+// transform by mma that were additions; words of B kept in pairs of registers (moves otherwise, one for two mma).
 // Next: prepare_rows.cpp (the frame of a kernel), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
 #pragma once
 
@@ -50,47 +48,62 @@ struct Rows {
 
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
-  Reg thread, piece, batch, head, heads, tile, seqlen;  // head: the one at hand
+  Reg thread, piece, batch, head, heads, tile, seqlen;
   Reg row, end;         // this thread's first row of the chunk; first row that is not the tile's
   Reg x_at, y_at;
   Vec words, value;     // value: one row of this thread in f32
   Vec half;             // of a word
+  Reg bits;             // of an f32
 };
 
 // prepare_steps.cpp
 // Whether the tensor cores do four stages of this kernel's transform. Between RoPE and a transform that is quantised
 // a row is rounded to bf16 in either case, as a separate RoPE would have stored it.
-bool mixes_by_mma(const PrepareConfig& c);
+bool mixes_by_mma(const PrepareConfig& c, const RowLayout& at);
 void unpack(Rows& r, DataType type, const Reg& even, const Reg& odd, const Reg& word);
 struct Steps {
   explicit Steps(Rows& rows);
-  // Row `step`: from words to value, through RoPE and Hadamard.
-  void apply(int step);
+  // Row `step`: from words to value, through RoPE and Hadamard; `take` is called for each piece v once its values are
+  // there, and may overwrite the row's words.
+  void apply(int step, const std::function<void(int v)>& take);
   void prefetch_tables();
-  // value, rounded, into `out` (the words of the row); signs of the inverse are applied here.
-  void pack(DataType type, int step);
+  // Piece v of value, rounded, to the words of the row; signs of the inverse are applied here.
+  void pack(DataType type, int step, int v);
 
  private:
   void share_signs();
   void load_signs(int v);  // those of piece v
   void table_address(int step);
-  void table_line(int step, int bytes_a_lane);
-  void load_table(int v);
-  void flip(int step, int v);  // the signs of piece v
-  void unpack_vector(DataType type, int step, int v);
-  void rope(int v);
+  int table_line_bytes() const;
+  int table_lane_bytes() const;
+  void load_table(int v, int word);
+  void flip(const std::vector<Reg>& to, const std::vector<Reg>& from, int v);  // the signs of piece v
+  struct Words {
+    int first, count;  // of a piece
+  };
+  void unpack_vector(DataType type, int step, int v, Words w);
+  void rope(int v, int word);
   void apply_signs_f32();
-  void round_and_flip(int step, int v);
+  void round_and_flip(const std::vector<Reg>& to, int v, Words w);
   // H_16 by mma, the other stages in the thread.
   DataType mma_type() const { return r_.c.rope == Rope::none ? r_.c.in : DataType::bf16; }
-  void make_h16();
-  void multiply_h16(int step, int v);
-  void rest_of_hadamard();
+  int mixed() const;
+  int mixed_by_mma() const;
+  void share_h16();
+  void declare_mma();
+  void load_h16();
+  void meet_other_lanes();
+  void multiply_h16(int first, int count, int v, int n);
+  void within_piece(int v, int n);
+  void between_pieces(int first, int low, int n);
+  void hadamard_by_mma(const std::function<void(int v)>& take);
+  std::vector<Reg> piece(const Vec& words, int v) const { return words.slice(4 * v, 4); }
   // All stages by butterflies and shuffles.
   void hadamard();
   void butterfly(const Reg& a, const Reg& b);
   Rows& r_;
-  Vec signs_, lane_sign_, cosine_, sine_, table_words_, turned_, h16_, zero_, own_;
+  Vec signs_, lane_sign_, cosine_, sine_, turned_, h16_, zero_, row_, own_;
+  std::vector<Vec> table_words_;  // cos, sin
   Reg signs_at_, other_, cos_at_, sin_at_, upper_;
 };
 
@@ -98,25 +111,26 @@ struct Steps {
 struct Scales {
   explicit Scales(Rows& rows);
   void clear();               // largest = 0
-  void take_values();         // largest over value
+  void take_values(int v);    // largest over piece v of value
   void take_words(int step);  // largest over the words of a row
-  // Over the CTA, in every thread. May be called once for each value of `turn`, 0 or 1, between barriers.
-  void reduce(const Reg& turn);
-  void from_largest();        // scale and inverse
+  void reduce();              // over the CTA, in every thread; once
   // Quantize: the scale of this head, from amax or fixed; one CTA of those that share it writes it.
   void read();
   void add_to_amax();         // this CTA's largest
-  void write_block(const Operand& block_rows);
+  // Blocks: inverse, from largest; the scale is written by the CTA's first thread.
+  void write_block();
   // Eight values times inverse to the eight bytes of two words.
   void convert(const std::vector<Reg>& values, const Reg& first, const Reg& second);
   void convert_words(const std::vector<Reg>& words, const Reg& first, const Reg& second);
   // value, or the words, to y_at; a row that is not inside is not stored.
-  void quantize_values(const Reg& inside);
+  void quantize_values(int v, const Reg& inside);
   void quantize_words(int step, const Reg& inside);
   Reg largest, scale, inverse;
 
  private:
   void take(const std::vector<Reg>& values);
+  void to_inverse();
+  void to_scale();
   void head_index();
   void store_piece(int v, const Reg& inside);
   Rows& r_;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "gen/kernels/prepare_rows.h"
+#include "gen/tile/key_order.h"
 
 namespace flashptx::gen {
 namespace {
@@ -30,7 +31,7 @@ Scales::Scales(Rows& rows) : r_(rows) {
     out_ = k.b32("eight_bytes", 2);
   }
   if (c.sink != Sink::quantize_blocks) index_ = k.b64("scale_at");
-  if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", 2 * 4 * r_.at.threads / 32, 16);
+  if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", 4 * r_.at.threads / 32, 16);
   if (c.sink == Sink::quantize_blocks || !r_.transforms()) unpacked_ = k.f32("unpacked", 8);
 }
 
@@ -47,39 +48,45 @@ void Scales::take(const std::vector<Reg>& values) {
   }
 }
 
-void Scales::take_values() {
+void Scales::take_values(int v) {
   Kernel& k = r_.k;
-  const Vec parts = k.f32("part_largest", 4);  // four chains: one would wait for itself
-  for (int i = 0; i < r_.value.size(); ++i) {
-    const Reg part = parts[i % 4];
-    if (i < 4) {
-      k.abs_f32(part, r_.value[i]);
-      continue;
+  const std::vector<Reg> values = r_.value.slice(8 * v, 8);
+  k.scope([&] {
+    const Vec parts = k.f32("part_largest", 4);  // four chains: one would wait for itself
+    for (int i = 0; i < 8; ++i) {
+      const Reg part = parts[i % 4], value = values[static_cast<std::size_t>(i)];
+      if (i < 4) {
+        k.abs_f32(part, value);
+        continue;
+      }
+      k.abs_f32(magnitude_, value);
+      k.max_f32(part, part, magnitude_);
     }
-    k.abs_f32(magnitude_, r_.value[i]);
-    k.max_f32(part, part, magnitude_);
-  }
-  k.mov_f32(part_, f32_imm(0)).note("NaN goes at the next maximum");
-  for (const Reg& part : parts.all()) k.max_f32(part_, part_, part);
+    k.max_f32(parts[0], parts[0], parts[1]);
+    k.max_f32(parts[2], parts[2], parts[3]);
+    k.max_f32(part_, parts[0], parts[2]).note("NaN goes at the next maximum");
+  });
   k.setp("eq", "f32", infinite_, part_, f32_imm(infinity));
   k.if_rare(infinite_, [&] {
     k.mov_f32(part_, f32_imm(0));
-    take(r_.value.all());
+    take(values);
   }, "only finite values count");
   k.max_f32(largest, largest, part_);
 }
 
-// Two values an instruction.
+// Two values an instruction, of which ptxas makes one of three operands: two extremes cost less than magnitudes.
 void Scales::take_words(int step) {
   Kernel& k = r_.k;
   const DataType type = r_.held();
-  const std::string max = std::string("max.") + to_string(type) + "x2";
-  k.mov_b32(pair_[0], 0);
+  const std::string of = std::string(".") + to_string(type) + "x2";
+  k.mov_b32(pair_[0], 0), k.mov_b32(pair_[1], 0);
   for (int v = 0; v < r_.at.vectors; ++v)
     for (const Reg& word : r_.vector(step, v)) {
-      k.and_b32(pair_[1], word, hex(0x7fff7fff));
-      k.emit(max, {pair_[0], pair_[0], pair_[1]}, Location::current());
+      k.emit("max" + of, {pair_[0], pair_[0], word}, Location::current());
+      k.emit("min" + of, {pair_[1], pair_[1], word}, Location::current());
     }
+  for (const Reg& pair : {pair_[0], pair_[1]}) k.and_b32(pair, pair, hex(0x7fff7fff));
+  k.emit("max" + of, {pair_[0], pair_[0], pair_[1]}, Location::current());
   unpack(r_, type, part_, magnitude_, pair_[0]);
   k.max_f32(part_, part_, magnitude_);
   k.setp("eq", "f32", infinite_, part_, f32_imm(infinity));
@@ -94,7 +101,7 @@ void Scales::take_words(int step) {
   k.max_f32(largest, largest, part_);
 }
 
-void Scales::reduce(const Reg& turn) {
+void Scales::reduce() {
   Kernel& k = r_.k;
   const int warps = r_.at.threads / 32;
   k.scope([&] {
@@ -106,7 +113,6 @@ void Scales::reduce(const Reg& turn) {
     const Reg at = k.b32("partial_at"), t = k.b32("partial_offset"), leads = k.pred("leads_warp");
     const Vec others = k.f32("partial", warps);
     k.mov_b32(at, symbol("warp_largest"));
-    k.mad_lo_u32(at, turn, 4 * warps, at);
     k.and_b32(t, r_.thread, 31);
     k.setp("eq", "u32", leads, t, 0);
     k.shr_u32(t, r_.thread, 5);
@@ -122,16 +128,21 @@ void Scales::reduce(const Reg& turn) {
   });
 }
 
-void Scales::from_largest() {
+// part_ and inverse, from largest.
+void Scales::to_inverse() {
   Kernel& k = r_.k;
-  const float limit = largest_of(r_.c.out);
   k.setp("eq", "f32", finite_, largest, f32_imm(0));
   k.max_f32(part_, largest, f32_imm(smallest_magnitude));
-  k.div_rn_f32(scale, part_, f32_imm(limit));
-  k.mov_f32(magnitude_, f32_imm(limit));
+  k.mov_f32(magnitude_, f32_imm(largest_of(r_.c.out)));
   k.div_rn_f32(inverse, magnitude_, part_);
-  k.selp_f32(scale, f32_imm(1), scale, finite_).note("nothing but zeros: scale 1");
-  k.selp_f32(inverse, f32_imm(1), inverse, finite_);
+  k.selp_f32(inverse, f32_imm(1), inverse, finite_).note("nothing but zeros: scale 1");
+}
+
+// scale, from what to_inverse left: only who writes it needs it.
+void Scales::to_scale() {
+  Kernel& k = r_.k;
+  k.div_rn_f32(scale, part_, f32_imm(largest_of(r_.c.out)));
+  k.selp_f32(scale, f32_imm(1), scale, finite_);
 }
 
 // Offset in bytes of this head's magnitude and scale.
@@ -170,42 +181,51 @@ void Scales::read() {
               whole = k.b32("is_first"), cta = k.b32("cta");
     k.ld_param_f32(fixed, "fixed_scale");
     k.setp("eq", "f32", follows, fixed, f32_imm(0));
-    k.mov_f32(scale, fixed);
-    k.rcp_rn_f32(inverse, fixed);
-    k.if_(follows, [&] {
+    k.if_else(follows, [&] {
       k.ld_param_u64(at, "amax");
       k.add_u64(at, at, index_);
       k.ld_global_nc("f32", largest, address(at));
-      from_largest();
-    });
+      to_inverse();
+    }, [&] { k.rcp_rn_f32(inverse, fixed); });
     k.ld_param_u32(whole, "per_tensor");
     k.or_b32(cta, r_.batch, r_.head);
     k.mul_lo_u32(whole, whole, cta);
     k.or_b32(whole, whole, r_.tile);
     k.or_b32(whole, whole, r_.thread);
     k.setp("eq", "u32", writes, whole, 0);
-    k.ld_param_u64(at, "scales");
-    k.add_u64(at, at, index_);
-    k.st_global_f32(address(at), scale).when(writes);
+    k.if_(writes, [&] {
+      k.mov_f32(scale, fixed);
+      k.if_(follows, [&] { to_scale(); });
+      k.ld_param_u64(at, "scales");
+      k.add_u64(at, at, index_);
+      k.st_global_f32(address(at), scale);
+    });
   });
 }
 
-void Scales::write_block(const Operand& block_rows) {
+void Scales::write_block() {
   Kernel& k = r_.k;
+  to_inverse();
   k.scope([&] {
-    const Reg at = k.b64("scales_at"), index = k.b64("scale_index"), n = k.b32("block_count"), head = k.b32("scale_head"),
+    const Reg at = k.b64("scales_at"), index = k.b64("scale_index"), n = k.b32("blocks"), head = k.b32("scale_head"),
               leads = k.pred("leads");
     k.setp("eq", "u32", leads, r_.thread, 0);
-    k.add_u32(n, r_.seqlen, block_rows);
-    k.sub_u32(n, n, 1);
-    k.div_u32(n, n, block_rows);
-    k.mad_lo_u32(head, r_.batch, r_.heads, r_.head);
-    k.mul_wide_u32(index, head, n);
-    k.cvt_u64_u32(at, r_.tile);
-    k.add_u64(index, index, at);
-    k.ld_param_u64(at, "scales");
-    k.mad_lo_u64(at, index, 4, at);
-    k.st_global_f32(address(at), scale).when(leads);
+    k.if_(leads, [&] {
+      to_scale();
+      if (r_.c.transposed) {
+        k.add_u32(n, r_.seqlen, key_order_padding - 1);
+        k.shr_u32(n, n, log2_of(key_order_padding));
+      } else {
+        k.ld_param_u32(n, "block_count");
+      }
+      k.mad_lo_u32(head, r_.batch, r_.heads, r_.head);
+      k.mul_wide_u32(index, head, n);
+      k.cvt_u64_u32(at, r_.tile);
+      k.add_u64(index, index, at);
+      k.ld_param_u64(at, "scales");
+      k.mad_lo_u64(at, index, 4, at);
+      k.st_global_f32(address(at), scale);
+    });
   });
 }
 
@@ -228,11 +248,9 @@ void Scales::store_piece(int v, const Reg& inside) {
   r_.k.st_global_v2_b32(address(r_.y_at, 8 * v * r_.at.lanes), out_.all()).when(inside);
 }
 
-void Scales::quantize_values(const Reg& inside) {
-  for (int v = 0; v < r_.at.vectors; ++v) {
-    convert(r_.value.slice(8 * v, 8), out_[0], out_[1]);
-    store_piece(v, inside);
-  }
+void Scales::quantize_values(int v, const Reg& inside) {
+  convert(r_.value.slice(8 * v, 8), out_[0], out_[1]);
+  store_piece(v, inside);
 }
 
 void Scales::quantize_words(int step, const Reg& inside) {

@@ -68,16 +68,10 @@ void heads_of_cta(Rows& p, const Reg& exists) {
   Kernel& k = p.k;
   const int each = transpose_heads(p.c);
   k.scope([&] {
-    const Reg groups = k.b32("head_groups"), in_group = k.b32("head_in_group");
-    k.ld_param_u32(p.heads, "heads");
-    k.add_u32(groups, p.heads, each - 1);
-    k.shr_u32(groups, groups, log2_of(each));
-    k.mov_b32(p.batch, special("ctaid.y"));
-    k.mov_b32(p.head, special("ctaid.x"));
-    k.div_u32(p.tile, p.head, groups);
-    k.rem_u32(p.head, p.head, groups);
+    const Reg in_group = k.b32("head_in_group");
+    tile_and_head(k, p.tile, p.head, p.batch, p.heads, each);
     k.shr_u32(in_group, p.thread, log2_of(head_threads(p.c)));
-    k.mad_lo_u32(p.head, p.head, each, in_group);
+    k.add_u32(p.head, p.head, in_group);
     k.setp("lt", "u32", exists, p.head, p.heads);
     k.and_b32(p.thread, p.thread, head_threads(p.c) - 1);
   });
@@ -160,13 +154,10 @@ void quantize_keys(Rows& r, Scales& scales, const Vec& bytes) {
   Kernel& k = r.k;
   if (r.c.sink == Sink::quantize_blocks) {
     k.section("the block's largest");
-    const Reg turn = k.b32("turn");
-    k.mov_b32(turn, 0);
     scales.clear();
     scales.take_words(0);
-    scales.reduce(turn);
-    scales.from_largest();
-    scales.write_block(tile_keys);
+    scales.reduce();
+    scales.write_block();
   }
   k.section("to 8 bits");
   for (int v = 0; v < r.at.vectors; ++v) scales.convert_words(r.vector(0, v), bytes[2 * v], bytes[2 * v + 1]);

@@ -78,7 +78,6 @@ PrepareProblem blocks(PrepareProblem p, std::int64_t rows) {
 }
 PrepareProblem with(PrepareProblem p, Hadamard h, Rope r = Rope::none, DataType table = DataType::f32) {
   p.hadamard = h, p.rope = r, p.table = table, p.seed = 12345;
-  p.heads_per_cta = 3;  // the host's choice for so few rows is one
   if (r != Rope::none) p.position = 5, p.table_rows = p.position + p.seqlen;
   return p;
 }
@@ -190,20 +189,24 @@ TEST_SUITE("host/prepare") {
     check_two_passes(p, first, rest);
   }
 
-  TEST_CASE("how many heads a CTA does, and fetches ahead, changes no bit") {
-    for (const PrepareProblem& base : {blocks(with(problem(1, 90, 5, 192), Hadamard::forward, Rope::interleaved), 32),
-                                       with(problem(1, 140, 5, 128), Hadamard::forward), stored(with(problem(1, 70, 5, 64), Hadamard::none, Rope::half))}) {
+  TEST_CASE("how many threads a CTA has, and whether it asks for cos and sin early, changes no bit") {
+    for (const PrepareProblem& base : {blocks(with(problem(1, 90, 2, 192), Hadamard::forward, Rope::interleaved), 64),
+                                       blocks(with(problem(1, 140, 2, 128), Hadamard::forward, Rope::half), 128)}) {
       PrepareData data = make_prepare_data(base, "outliers", 9);
-      data.problem.heads_per_cta = 1;
       const PrepareOutcome wanted = run(data, 0);
       REQUIRE_MESSAGE(wanted.status.ok(), wanted.status.message);
-      for (const auto& [heads, ahead] : {std::pair{2, 0}, std::pair{5, 1}, std::pair{3, 2}, std::pair{0, -1}, std::pair{9, 7}}) {
-        data.problem.heads_per_cta = heads, data.problem.prefetch_heads = ahead;
+      for (const auto& [threads, early] : {std::pair{256, true}, std::pair{128, false}}) {
+        data.problem.threads = threads, data.problem.prefetch_tables = early;
         const PrepareOutcome got = run(data, 1);
         REQUIRE_MESSAGE(got.status.ok(), got.status.message);
         CHECK(got.got.y == wanted.got.y);
         CHECK(got.got.scales == wanted.got.scales);
       }
+    }
+    PrepareProblem p = blocks(with(problem(1, 90, 2, 128), Hadamard::forward), 128);
+    for (int threads : {-32, 16, 96, 32, 512}) {
+      p.threads = threads;
+      CHECK(failure_of(p, "random").find("threads " + std::to_string(threads) + " must be a power of two") != std::string::npos);
     }
   }
 

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <memory>
 
-
+#include "gen/kernels/prepare_kernels.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/json.h"
@@ -24,7 +24,7 @@ struct PrepareOptions {
   std::vector<int> head_dims = {128};
   std::vector<std::int64_t> seqlens = {4096};
   std::int64_t tokens = 16384, hidden = 2048;
-  int block_rows = 128, repeats = 20, position = 0, heads_per_cta = 0, prefetch_heads = -1, lanes = 0;
+  int block_rows = 128, repeats = 20, position = 0, lanes = 0, threads = 0;
   std::uint64_t seed = 1, emulator_seed = 0;
   double fixed_scale = 0;
   bool no_table_prefetch = false, hadamard = false, transpose = false, sweep = false, json = false;
@@ -52,7 +52,7 @@ PrepareJob job_of(const PrepareOptions& o, std::int64_t seqlen, int head_dim) {
   p.rope = o.rope == "half" ? Rope::half : o.rope == "interleaved" ? Rope::interleaved : Rope::none;
   p.table = type_or_leave("--table", o.table);
   p.transpose = o.transpose;
-  p.heads_per_cta = o.heads_per_cta, p.prefetch_heads = o.prefetch_heads, p.lanes = o.lanes;
+  p.lanes = o.lanes, p.threads = o.threads;
   p.prefetch_tables = !o.no_table_prefetch;
   p.position = o.position, p.table_rows = p.position + seqlen;
   if (o.what != "quantize" && o.what != "transpose") p.out = p.in;
@@ -73,10 +73,12 @@ std::vector<PrepareJob> jobs_of(const PrepareOptions& o) {
         continue;
       }
       for (PrepareJob job : prepare_sweep(o.tokens, o.hidden, s, d)) {
-        job.problem.heads_per_cta = o.heads_per_cta, job.problem.prefetch_heads = o.prefetch_heads;
         job.problem.prefetch_tables = !o.no_table_prefetch;
         const int vectors = d / 8 / std::max(1, o.lanes);  // lanes that a job cannot have are left to the host
         if (vectors > 0 && !(job.problem.rope == Rope::half && vectors % 2)) job.problem.lanes = o.lanes;
+        job.problem.threads = o.threads;
+        for (const PrepareConfig& c : Prepare::kernels_of(job.problem))
+          if (job.kind != PrepareKind::prepare || o.threads == 0 || !gen::threads_fit(c)) job.problem.threads = 0;
         all.push_back(job);
       }
     }
@@ -192,15 +194,12 @@ void add_prepare(Command& app) {
   c->add_option("--rope", o->rope)->check(one_of({"none", "interleaved", "half"}))->capture_default_str();
   c->add_option("--table", o->table, "Type of cos and sin")->check(one_of({"f32", "bf16"}))->capture_default_str();
   c->add_option("--position", o->position, "Line of cos and sin for row 0")->check(range(0, 1 << 30))->capture_default_str();
-  c->add_option("--heads-per-cta", o->heads_per_cta, "With rope or hadamard: heads that a CTA does; 0: the host's choice")
-      ->check(range(0, 1 << 16))
-      ->capture_default_str();
-  c->add_option("--prefetch-heads", o->prefetch_heads, "With them: heads fetched to L2 ahead; 0: none, -1: the host's choice")
-      ->check(range(-1, 1 << 16))
-      ->capture_default_str();
   c->add_flag("--no-table-prefetch", o->no_table_prefetch, "With rope: cos and sin are loaded when they are needed");
-  c->add_option("--lanes", o->lanes, "With them: threads that share a row, 4 or 8; 0: as head_dim wants it")
+  c->add_option("--lanes", o->lanes, "With rope or hadamard: threads that share a row, 4 or 8; 0: as head_dim wants it")
       ->check(range(0, 8))
+      ->capture_default_str();
+  c->add_option("--threads", o->threads, "Blocks with them: threads of a CTA; 0: as the rows want it")
+      ->check(range(0, 256))
       ->capture_default_str();
   c->add_option("--layout", o->layout)->check(one_of({"bshd", "bhsd"}))->capture_default_str();
   c->add_option("--head-dim", o->head_dims)->delimiter(',')->capture_default_str();
