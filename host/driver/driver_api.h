@@ -150,6 +150,10 @@ struct LaunchConfig {
     (void* map, int type, std::uint32_t rank, void* address, const std::uint64_t* dims,            \
      const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* element_strides, \
      int interleave, int swizzle, int l2_promotion, int out_of_bounds_fill))                       \
+  Y(launch_kernel, "cuLaunchKernel",                                                               \
+    (driver::Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                 \
+     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream,   \
+     void** params, void** extra))                                                                 \
   Y(stream_create, "cuStreamCreate", (Stream * stream, unsigned flags))                            \
   Y(stream_destroy, "cuStreamDestroy_v2", (Stream stream))                                         \
   Y(stream_begin_capture, "cuStreamBeginCapture_v2", (Stream stream, int mode))                    \

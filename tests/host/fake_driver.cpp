@@ -214,6 +214,7 @@ DriverApi the_rest(DriverApi a) {
   a.launch_kernel_ex = launch;
   a.stream_synchronize = [](Stream) -> driver::Result { return broken(); };
   a.stream_is_capturing = [](Stream s, int* status) -> driver::Result {
+    ++state.capture_reads;
     return *status = s != nullptr, 0;
   };
   a.event_create = [](driver::Event* e, unsigned) -> driver::Result {
@@ -226,9 +227,10 @@ DriverApi the_rest(DriverApi a) {
   a.event_elapsed = [](float* ms, driver::Event, driver::Event) -> driver::Result {
     return *ms = 1.5f, 0;
   };
-  a.tensor_map_encode_tiled = [](void* map, int type, std::uint32_t, void*, const std::uint64_t*,
+  a.tensor_map_encode_tiled = [](void* map, int type, std::uint32_t, void* address, const std::uint64_t*,
                                  const std::uint64_t*, const std::uint32_t*, const std::uint32_t*,
                                  int, int swizzle, int, int) -> driver::Result {
+    state.encoded.push_back(reinterpret_cast<std::uintptr_t>(address));
     state.last_type = type;
     state.last_swizzle = swizzle;
     return reinterpret_cast<std::uintptr_t>(map) % 64 == 0 ? driver::success : 1;

@@ -38,7 +38,8 @@ struct FakeDriver {
   std::vector<driver::LaunchAttribute> attributes;  // of the last launch
   int last_swizzle = -1, last_type = -1;
   driver::Context launch_context = nullptr;
-  int context_reads = 0;
+  int context_reads = 0, capture_reads = 0;
+  std::vector<std::uint64_t> encoded;  // addresses of tensor maps
 };
 
 FakeDriver& fake_driver();  // the state
