@@ -1,8 +1,8 @@
 // The steps of a row on its way: RoPE and the Hadamard transform with random signs.
 //
 // Of log2(n) butterfly stages four are one product with H_16 on the tensor cores (below), which take the 16-bit words
-// as they are; the others run between a thread's values in f32. So no value crosses lanes by a shuffle where four
-// lanes share a row. Narrow rows, and RoPE whose result is stored, take f32 butterflies and shuffles throughout.
+// as they are, and up to two more its sums over pieces; the others run between a thread's values in f32. So no value crosses
+// lanes by a shuffle where four lanes share a row. Narrow rows, and RoPE whose result is stored, take f32 butterflies and shuffles throughout.
 // Next: prepare_scales.cpp.
 #include <algorithm>
 #include <cmath>
