@@ -20,6 +20,10 @@ const char* to_string(DataType t) {
   }
   return "?";
 }
+std::string to_string(DataType q, DataType k, DataType v) {
+  if (k == q && v == q) return to_string(q);
+  return std::string(to_string(q)) + " Q, " + to_string(k) + " K, " + to_string(v) + " V";
+}
 const char* to_string(Mask m) { return m == Mask::full ? "full" : "causal"; }
 const char* to_string(Softmax s) {
   return s == Softmax::plain ? "plain" : s == Softmax::lazy ? "lazy" : "guarded";
@@ -35,10 +39,12 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_fast<words>][_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_c<cluster>][_trace|_tracefew]
+// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_fast<words>][_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_c<cluster>][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
+  if (problem.type_k() != problem.dtype) s += std::string("_k") + to_string(problem.type_k());
+  if (problem.type_v() != problem.dtype) s += std::string("_v") + to_string(problem.type_v());
   if (problem.eight_bit() && problem.dtype_o != DataType::bf16) s += std::string("_o") + to_string(problem.dtype_o);
   s += "_d" + n(problem.head_dim);
   if (problem.head_dim_v != problem.head_dim) s += "v" + n(problem.head_dim_v);
@@ -99,6 +105,13 @@ struct NameReader {
     at = end;
     return w;
   }
+  DataType data_type() {
+    const std::string w = word();
+    for (DataType t : {DataType::f16, DataType::bf16, DataType::e4m3, DataType::e5m2})
+      if (w == to_string(t)) return t;
+    fail("a dtype (f16, bf16, e4m3, e5m2)");
+    return DataType::bf16;
+  }
   void fail(const std::string& wanted) {
     if (error.empty())
       error = "kernel name \"" + name + "\": wanted " + wanted + " at \"" + name.substr(std::min(at, name.size())) + "\"";
@@ -111,11 +124,9 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   KernelConfig c;
   NameReader r(name);
   r.expect("attn_fwd_");
-  std::string dtype = r.word();
-  bool known = false;
-  for (DataType t : {DataType::f16, DataType::bf16, DataType::e4m3, DataType::e5m2})
-    if (dtype == to_string(t)) c.problem.dtype = t, known = true;
-  if (!known) r.fail("a dtype (f16, bf16, e4m3, e5m2)");
+  c.problem.dtype = r.data_type();
+  if (r.take("_k")) c.problem.dtype_k = r.data_type();
+  if (r.take("_v")) c.problem.dtype_v = r.data_type();
   if (r.take("_of16")) c.problem.dtype_o = DataType::f16;
   r.expect("_d");
   c.problem.head_dim = c.problem.head_dim_v = r.number("head_dim");

@@ -29,13 +29,14 @@ enum class Softmax { plain, lazy, guarded };
 enum class Marks { off, few, all };
 
 const char* to_string(DataType t);
+std::string to_string(DataType q, DataType k, DataType v);  // "e4m3"; if they differ "e4m3 Q, e5m2 K, e4m3 V"
 const char* to_string(Mask m);
 const char* to_string(Softmax s);
 const char* to_string(Marks m);
 
 // What is asked.
 struct ProblemClass {
-  DataType dtype = DataType::bf16;   // of Q, K, V; O has the same, or dtype_o for 8-bit input
+  DataType dtype = DataType::bf16;   // of Q, and of K and V; O has the same, or dtype_o for 8-bit input
   int head_dim = 128;                // of Q and K as compiled: a multiple of 16, 16..256; smaller data is zero filled
   int head_dim_v = 128;              // of V and O
   Mask mask = Mask::full;
@@ -43,7 +44,11 @@ struct ProblemClass {
   bool v_transposed = false;         // 8 bit: V is given as (batch, heads_kv, head_dim_v, keys), gen/tile/key_order.h
   int scale_rows = 0;                // 8 bit: 0: a scale by (batch, head); else also by blocks of rows, those of K and V
                                      // multiples of this: 16, 32, 64 or 128 keys
+  std::optional<DataType> dtype_k = {}, dtype_v = {};  // 8 bit: of K and of V, if not Q's; P is e4m3 beside any V
 
+  DataType type_k() const { return dtype_k.value_or(dtype); }
+  DataType type_v() const { return dtype_v.value_or(dtype); }
+  bool mixed() const { return type_k() != dtype || type_v() != dtype; }
   bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
   DataType output() const { return eight_bit() ? dtype_o : dtype; }
 };

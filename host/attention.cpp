@@ -63,7 +63,7 @@ ForwardArguments scalars(const ForwardProblem& p) {
 }
 
 std::string problem_text(const ForwardProblem& p) {
-  return std::string(to_string(p.dtype)) + " " + to_string(p.mask) + ", batch " +
+  return to_string(p.dtype, p.type_k(), p.type_v()) + " " + to_string(p.mask) + ", batch " +
          std::to_string(p.batch) + ", heads " + std::to_string(p.heads_q) + "/" +
          std::to_string(p.heads_kv) + ", seqlen " + std::to_string(p.seqlen_q) + " x " +
          std::to_string(p.seqlen_k) + ", head_dim " + std::to_string(p.head_dim) + "/" +
@@ -206,7 +206,7 @@ Status Attention::set_grid(ForwardPlan& plan) const {
 // V^T of the whole tensor in the caller's workspace, before the kernel that reads it.
 Status Attention::plan_transposition(ForwardPlan& plan) {
   const ForwardProblem& p = plan.problem_;
-  plan.transpose_ = {p.dtype, p.batch, p.seqlen_k, p.heads_kv, p.value_dim(), p.v};
+  plan.transpose_ = {p.type_v(), p.batch, p.seqlen_k, p.heads_kv, p.value_dim(), p.v};
   plan.workspace_bytes_ =
       static_cast<std::size_t>(p.batch * p.heads_kv * p.value_dim() * std::max<std::int64_t>(p.keys_padded(), 128));
   return p.seqlen_k == 0 ? Status{} : prepare_.load_transpose(plan.transpose_);

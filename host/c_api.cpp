@@ -84,6 +84,16 @@ Status check_fast(int32_t fast, int32_t reserved) {
   return {};
 }
 
+// 0, which would be F16, says: that of Q.
+Status read_type(const char* name, int32_t given, std::optional<flashptx::DataType>* out) {
+  if (given == 0) return {};
+  if (given != FLASHPTX_E4M3 && given != FLASHPTX_E5M2)
+    return Status::error(StatusCode::unsupported,
+                         std::string(name) + " is " + std::to_string(given) + ": must be 0 (that of Q), 2 (e4m3) or 3 (e5m2)");
+  *out = static_cast<flashptx::DataType>(given);
+  return {};
+}
+
 Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem* p) {
   if (c.dtype < FLASHPTX_F16 || c.dtype > FLASHPTX_E5M2)
     return Status::error(StatusCode::unsupported, "dtype is " + std::to_string(c.dtype) +
@@ -98,6 +108,8 @@ Status read_problem(const flashptx_forward_problem& c, flashptx::ForwardProblem*
   if (c.use_softmax_scale != 0 && c.softmax_scale != c.softmax_scale)
     return invalid("softmax_scale is nan: must be finite and >= 0");
   if (Status s = check_fast(c.fast, c.reserved); !s.ok()) return s;
+  if (Status s = read_type("dtype_k", c.dtype_k, &p->dtype_k); !s.ok()) return s;
+  if (Status s = read_type("dtype_v", c.dtype_v, &p->dtype_v); !s.ok()) return s;
   p->dtype = static_cast<flashptx::DataType>(c.dtype);
   p->mask = static_cast<flashptx::Mask>(c.mask);
   p->batch = c.batch;
@@ -151,6 +163,8 @@ Status read_fp8_options(const flashptx_fp8_options* options, flashptx::Fp8Option
   for (const auto& [name, value] : {std::pair{"hadamard", c.hadamard}, std::pair{"hadamard_v", c.hadamard_v}})
     if (value != 0 && value != 1)
       return invalid(std::string(name) + " is " + std::to_string(value) + ": must be 0 or 1");
+  if (Status s = read_type("fp8 dtype_k", c.dtype_k, &o->dtype_k); !s.ok()) return s;
+  if (Status s = read_type("fp8 dtype_v", c.dtype_v, &o->dtype_v); !s.ok()) return s;
   o->dtype = static_cast<flashptx::DataType>(c.dtype);
   o->scale_kind = static_cast<flashptx::ScaleKind>(c.scale_kind);
   o->block_rows = c.block_rows;

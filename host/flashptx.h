@@ -90,7 +90,7 @@ typedef struct flashptx_scale_strides {
  * heads_kv). Rows that see no key give O = 0 and LSE = -inf. */
 typedef struct flashptx_forward_problem {
   size_t size;     /* sizeof(flashptx_forward_problem) */
-  int32_t dtype;   /* flashptx_dtype of Q, K, V; O has the same, or dtype_o for E4M3 and E5M2 */
+  int32_t dtype;   /* flashptx_dtype of Q, K, V (E4M3 and E5M2: of Q, see dtype_k); O has the same, or dtype_o */
   int32_t mask;    /* flashptx_mask */
   int64_t batch;   /* >= 0; with batch, heads_q or seqlen_q = 0 nothing is launched */
   int64_t heads_q; /* a multiple of heads_kv */
@@ -119,6 +119,8 @@ typedef struct flashptx_forward_problem {
   int32_t fast;            /* 1: where there is one, a faster kernel that builds part of P without exponentials. RMS error
                               of O up to 1.25 times that of plain FP8 attention on normal data, LSE off by up to 0.08 */
   int32_t reserved;        /* 0 */
+  int32_t dtype_k;         /* of K and of V: FLASHPTX_E4M3 or FLASHPTX_E5M2; 0: dtype. P is E4M3 whatever V is */
+  int32_t dtype_v;
 } flashptx_forward_problem;
 
 /* "0.1.0". */
@@ -305,6 +307,8 @@ typedef struct flashptx_fp8_options {
   int64_t table_rows;  /* with RoPE: lines that the tables have */
   int32_t fast;        /* 1: as flashptx_forward_problem.fast, whose own stays 0 here */
   int32_t reserved;    /* 0 */
+  int32_t dtype_k;     /* inside, of K and of V: FLASHPTX_E4M3 or FLASHPTX_E5M2; 0: dtype */
+  int32_t dtype_v;
 } flashptx_fp8_options;
 
 /* A plan for `problem`, whose dtype is FLASHPTX_F16 or FLASHPTX_BF16 and whose fields for E4M3 and E5M2 are 0.

@@ -20,8 +20,9 @@ Status named(const char* tensor, Status s) {
 Status check_options(const ForwardProblem& p, const Fp8Options& o) {
   if (p.dtype != DataType::f16 && p.dtype != DataType::bf16)
     return unsupported("dtype is " + text(static_cast<int>(p.dtype)) + ": must be f16 or bf16, FP8 is used inside");
-  if (o.dtype != DataType::e4m3 && o.dtype != DataType::e5m2)
-    return unsupported("fp8 dtype is " + text(static_cast<int>(o.dtype)) + ": must be e4m3 or e5m2");
+  for (const auto& [name, type] : {std::pair{"dtype", o.dtype}, std::pair{"dtype_k", o.type_k()}, std::pair{"dtype_v", o.type_v()}})
+    if (type != DataType::e4m3 && type != DataType::e5m2)
+      return unsupported("fp8 " + std::string(name) + " is " + text(static_cast<int>(type)) + ": must be e4m3 or e5m2");
   if (o.scale_kind != ScaleKind::tensor && o.scale_kind != ScaleKind::head && o.scale_kind != ScaleKind::block)
     return invalid("scale_kind is " + text(static_cast<int>(o.scale_kind)) +
                    ": must be 0 (tensor), 1 (head) or 2 (block)");
@@ -36,9 +37,9 @@ Status check_options(const ForwardProblem& p, const Fp8Options& o) {
 }
 
 // How one of Q, K, V becomes an operand: dense (batch, seqlen, heads, head_dim) of 8 bits, or V^T.
-PrepareProblem prepared(const ForwardProblem& p, const Fp8Options& o, const TensorView& t) {
+PrepareProblem prepared(const ForwardProblem& p, const Fp8Options& o, const TensorView& t, DataType type) {
   PrepareProblem r;
-  r.in = p.dtype, r.out = o.dtype;
+  r.in = p.dtype, r.out = type;
   r.batch = t.batch, r.seqlen = t.seq, r.heads = t.heads, r.head_dim = t.dim;
   r.x = t.strides, r.y = strides_bshd(t.seq, t.heads, t.dim);
   r.scale_kind = o.scale_kind;
@@ -65,7 +66,7 @@ ScaleStrides scale_strides(const PrepareProblem& p) {
 ForwardProblem inner_problem(const ForwardProblem& p, const Fp8Options& o, const PrepareProblem& q,
                              const PrepareProblem& k, const PrepareProblem& v) {
   ForwardProblem f = p;
-  f.dtype = o.dtype, f.dtype_o = p.dtype, f.fast = o.fast;
+  f.dtype = o.dtype, f.dtype_k = o.dtype_k, f.dtype_v = o.dtype_v, f.dtype_o = p.dtype, f.fast = o.fast;
   f.softmax_scale = p.scale();
   f.q = q.y, f.k = k.y, f.v = v.y;
   f.v_transposed = v.transpose;
@@ -104,9 +105,9 @@ Status plan_fp8_attention(Attention& attention, const ForwardProblem& problem, c
   auto plan = std::make_unique<Fp8Plan>();
   plan->prepare_ = &prepare;
   plan->problem_ = problem;
-  PrepareProblem& q = plan->q_.problem = prepared(problem, o, view_q(problem));
-  PrepareProblem& k = plan->k_.problem = prepared(problem, o, view_k(problem));
-  PrepareProblem& v = plan->v_.problem = prepared(problem, o, view_v(problem));
+  PrepareProblem& q = plan->q_.problem = prepared(problem, o, view_q(problem), o.dtype);
+  PrepareProblem& k = plan->k_.problem = prepared(problem, o, view_k(problem), o.type_k());
+  PrepareProblem& v = plan->v_.problem = prepared(problem, o, view_v(problem), o.type_v());
   for (PrepareProblem* p : {&q, &k}) {
     if (o.hadamard) p->hadamard = Hadamard::forward;
     p->rope = o.rope, p->table = o.table, p->table_rows = o.table_rows;
@@ -116,7 +117,7 @@ Status plan_fp8_attention(Attention& attention, const ForwardProblem& problem, c
   v.transpose = one_pass_v(problem, o, v);
   plan->turns_o_ = o.hadamard_v;
   if (o.hadamard_v) {
-    PrepareProblem& turn = plan->turn_o_ = prepared(problem, o, view_o(problem));
+    PrepareProblem& turn = plan->turn_o_ = prepared(problem, o, view_o(problem), o.dtype);
     turn.out = turn.in, turn.y = turn.x, turn.scale_kind = ScaleKind::head, turn.block_rows = 0;
     turn.hadamard = Hadamard::inverse;
   }
@@ -144,7 +145,8 @@ Status plan_fp8_attention(Attention& attention, const ForwardProblem& problem, c
   if (Status s = attention.plan_forward(inner, choice, &plan->forward_); !s.ok()) return s;
   plan->forward_workspace_ = part(plan->forward_->workspace_bytes());
   plan->workspace_bytes_ = problem.empty() ? 0 : end;
-  plan->description_ = plan->forward_->describe() + "before:  Q and K " + recipe(q) + "; V " + recipe(v) +
+  plan->description_ = plan->forward_->describe() + "before:  " +
+                       (q.out == k.out ? "Q and K " + recipe(q) : "Q " + recipe(q) + "; K " + recipe(k)) + "; V " + recipe(v) +
                        (plan->turns_o_ ? "; O turned back after" : "") + "; workspace " +
                        std::to_string(plan->workspace_bytes_) + " bytes\n";
   *out = std::move(plan);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "host/attention.h"
@@ -19,6 +20,7 @@ namespace flashptx {
 
 struct Fp8Options {
   DataType dtype = DataType::e4m3;  // inside
+  std::optional<DataType> dtype_k = {}, dtype_v = {};  // of K and V inside, if not that of Q
   ScaleKind scale_kind = ScaleKind::head;
   std::int64_t block_rows = 0;      // block: rows of Q, K, V that share a scale; 0 = 128 (V^T in one pass)
   bool hadamard = false;            // Q and K
@@ -29,6 +31,9 @@ struct Fp8Options {
   DataType table = DataType::f32;   // of cos and sin (table_rows, head_dim / 2)
   std::int64_t position_q = 0, position_k = 0;  // lines of the tables for row 0
   std::int64_t table_rows = 0;
+
+  DataType type_k() const { return dtype_k.value_or(dtype); }
+  DataType type_v() const { return dtype_v.value_or(dtype); }
 };
 
 struct Fp8Pointers {

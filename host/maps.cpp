@@ -65,13 +65,14 @@ Status describe_maps(const ForwardProblem& p, const LaunchFacts& facts, TensorMa
     views[1] = without_keys(views[1]);
     views[2] = without_keys(views[2]);
   }
+  const DataType types[] = {p.dtype, p.type_k(), p.type_v(), p.output()};
   for (int i = 0; i < 4; ++i) {
     const auto fact = std::find_if(facts.params.begin(), facts.params.end(),
                                    [&](const ParamFact& f) { return f.name == names[i]; });
     if (fact == facts.params.end())
       return Status::error(StatusCode::internal,
                            "kernel " + facts.entry + " has no parameter '" + names[i] + "'");
-    if (Status s = describe_one(*fact, views[i], i == 3 ? p.output() : p.dtype, &descs[i]); !s.ok()) return s;
+    if (Status s = describe_one(*fact, views[i], types[i], &descs[i]); !s.ok()) return s;
     TensorMapDesc probe = descs[i];
     probe.address =
         16;  // any legal address: the others are checked now rather than at the first call

@@ -189,7 +189,21 @@ Status check_key_blocks(const char* name, const ScaleStrides& s) {
   return unsupported(std::string(name) + " block_rows is " + text(rows) + ": must be 16, 32, 64 or a multiple of 128");
 }
 
+// Only e4m3 and e5m2 mix (PTX ISA, wgmma.mma_async: .atype and .btype of FP8).
+Status check_types(const ForwardProblem& p) {
+  for (const auto& [name, type] : {std::pair{"dtype_k", p.type_k()}, std::pair{"dtype_v", p.type_v()}}) {
+    if (type == p.dtype) continue;
+    if (type != DataType::e4m3 && type != DataType::e5m2)
+      return unsupported(std::string(name) + " is " + text(static_cast<int>(type)) + ": must be that of Q, or e4m3 or e5m2 beside a Q of those");
+    if (!p.eight_bit())
+      return unsupported(std::string(name) + " is " + to_string(type) + " while dtype is " + to_string(p.dtype) +
+                         ": K and V have types of their own only where Q is e4m3 or e5m2");
+  }
+  return {};
+}
+
 Status check_eight_bit(const ForwardProblem& p) {
+  if (Status s = check_types(p); !s.ok()) return s;
   if (!p.eight_bit()) {
     if (p.v_transposed) return unsupported("v_transposed is set: only e4m3 and e5m2 take V transposed");
     if (p.fast) return unsupported("fast is set: only e4m3 and e5m2 have a fast mode");

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "gen/catalog.h"
@@ -38,6 +39,7 @@ struct ForwardProblem {
   float softmax_scale = std::numeric_limits<float>::quiet_NaN();  // NaN = 1 / sqrt(head_dim)
   Strides q, k, v, o;
   // 8 bit only
+  std::optional<DataType> dtype_k, dtype_v;  // e4m3 or e5m2, of K and of V; none: that of Q, dtype
   DataType dtype_o = DataType::bf16;
   bool v_transposed = false;   // V is V^T as the transposition pass writes it: v.seq is the stride of its head_dim_v rows
   bool allow_workspace = false;  // V may be transposed by a pass of its own, into memory that run() is given
@@ -46,6 +48,8 @@ struct ForwardProblem {
   std::int64_t q_scale_group = 1;  // query heads that share a scale
 
   bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
+  DataType type_k() const { return dtype_k.value_or(dtype); }
+  DataType type_v() const { return dtype_v.value_or(dtype); }
   DataType output() const { return eight_bit() ? dtype_o : dtype; }
   bool block_scales() const { return q_scale.block_rows || k_scale.block_rows || v_scale.block_rows; }
   std::int64_t keys_padded() const { return (seqlen_k + 127) / 128 * 128; }  // of V^T

@@ -164,7 +164,7 @@ namespace {
 
 Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
   ProblemClass c;
-  c.dtype = p.dtype;
+  c.dtype = p.dtype, c.dtype_k = p.dtype_k, c.dtype_v = p.dtype_v;
   c.mask = p.mask;
   c.head_dim = compiled_head_dim(p.head_dim);
   c.head_dim_v = compiled_head_dim(p.value_dim());
@@ -231,6 +231,9 @@ Status check_forced(const ForwardProblem& p, const KernelConfig& config) {
   if (c.dtype != p.dtype)
     return refuse(std::string("is for dtype ") + to_string(c.dtype) + ": the problem has " +
                   to_string(p.dtype));
+  if (c.type_k() != p.type_k() || c.type_v() != p.type_v())
+    return refuse("is for " + to_string(c.dtype, c.type_k(), c.type_v()) + ": the problem has " +
+                  to_string(p.dtype, p.type_k(), p.type_v()));
   if (c.mask != p.mask)
     return refuse(std::string("is for mask ") + to_string(c.mask) + ": the problem has " +
                   to_string(p.mask));

@@ -667,7 +667,7 @@ ParamFact map_fact(const KernelConfig& c, const std::string& name, const char* d
   ParamFact p;
   p.name = name;
   p.kind = ParamKind::tensor_map;
-  p.element = to_string(written ? c.problem.output() : c.problem.dtype);
+  p.element = to_string(written ? c.problem.output() : name == "k_map" ? c.problem.type_k() : name == "v_map" ? c.problem.type_v() : c.problem.dtype);
   p.dims = {dim, rows, heads, "batch"};
   p.box = {c.problem.eight_bit() && !written ? 128 : 64, box_rows, 1, 1};
   p.swizzle_bytes = 128;
@@ -760,7 +760,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line("Written by: flashptx emit " + facts.entry +
        (c.plan.own_schedule ? " --schedule FILE (the table below)" : ""));
   line("Exact attention O = softmax(softmax_scale * Q K^T) V on a Hopper GPU (sm_90a), " +
-       std::string(to_string(c.problem.dtype)) +
+       to_string(c.problem.dtype, c.problem.type_k(), c.problem.type_v()) +
        (c.problem.eight_bit() ? std::string(" in, ") + to_string(c.problem.output()) + " out, fp32 inside; P in e4m3."
                               : std::string(" in and out, fp32 inside.")));
   line("");
@@ -840,6 +840,10 @@ std::string check_forward(const KernelConfig& c) {
   };
   if (p.dtype != DataType::f16 && p.dtype != DataType::bf16 && !p.eight_bit())
     return std::string("dtype ") + to_string(p.dtype) + " has no forward kernel; f16, bf16, e4m3 or e5m2";
+  for (const auto& [field, type] : {std::pair{"dtype_k", p.type_k()}, std::pair{"dtype_v", p.type_v()}})
+    if (type != p.dtype && (!p.eight_bit() || (type != DataType::e4m3 && type != DataType::e5m2)))
+      return std::string(field) + " " + to_string(type) + " does not go with dtype " + to_string(p.dtype) +
+             ": only e4m3 and e5m2 mix";
   if (p.eight_bit() && p.dtype_o != DataType::f16 && p.dtype_o != DataType::bf16)
     return std::string("dtype_o ") + to_string(p.dtype_o) + " is no output of an 8-bit kernel; f16 or bf16";
   if (p.eight_bit() && plan.tile_kv % 128)

@@ -121,6 +121,8 @@ struct ForwardContext {
   int dv() const { return config.problem.head_dim_v; }
   int warpgroups() const { return config.plan.warpgroups; }
   std::string type() const { return to_string(config.problem.dtype); }
+  std::string type_k() const { return to_string(config.problem.type_k()); }
+  std::string type_v() const { return to_string(config.problem.type_v()); }
   std::string type_o() const { return to_string(config.problem.output()); }
   bool eight_bit() const { return config.problem.eight_bit(); }
   bool scales_blocks() const { return config.problem.scale_rows != 0; }

@@ -50,7 +50,7 @@ void emit_qk(ForwardContext& f) {
         k.add_s64(b, k_desc, (slab * m.slab_bytes_kv + in_slab * 32) / 16);
       }
       const Reg qa = step ? a : q_desc, kb = step ? b : k_desc;
-      if (f.eight_bit()) k.wgmma_ss_8(f.type(), f.type(), f.n(), f.s_acc.all(), qa, kb, step ? 1 : 0);
+      if (f.eight_bit()) k.wgmma_ss_8(f.type(), f.type_k(), f.n(), f.s_acc.all(), qa, kb, step ? 1 : 0);
       else k.wgmma_ss_16(f.type(), f.n(), f.s_acc.all(), qa, kb, step ? 1 : 0, 0, 0);
     }
     k.wgmma_commit_group();
@@ -67,7 +67,7 @@ void emit_pv_promoted(ForwardContext& f, const Reg& v_desc) {
     k.wgmma_fence().note(first ? "the next columns" : "again: the wait loop above is a branch (ptxas C7519)");
     for (int step = 0; step < f.n() / 32; ++step) {
       k.add_s64(b, v_desc, (step / 4 * f.smem.slab_bytes_v + step % 4 * 32 + first * 128) / 16);
-      k.wgmma_rs_8("e4m3", f.type(), columns, f.o_new.slice(0, columns / 2), f.p.slice(4 * step, 4), b, step ? 1 : 0);
+      k.wgmma_rs_8("e4m3", f.type_v(), columns, f.o_new.slice(0, columns / 2), f.p.slice(4 * step, 4), b, step ? 1 : 0);
     }
     k.wgmma_commit_group();
     k.wgmma_wait_group(0).note("this block's product");
@@ -103,7 +103,7 @@ void emit_pv(ForwardContext& f, int lag) {
       const Reg vb = step ? b : v_desc;
       bool afresh = f.config.plan.two_level;
       const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
-      if (f.eight_bit()) k.wgmma_rs_8("e4m3", f.type(), f.dv(), (afresh ? f.o_new : f.o_acc).all(), f.p.slice(4 * step, 4), vb, keep);
+      if (f.eight_bit()) k.wgmma_rs_8("e4m3", f.type_v(), f.dv(), (afresh ? f.o_new : f.o_acc).all(), f.p.slice(4 * step, 4), vb, keep);
       else k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), vb, keep, 1);
     }
     k.wgmma_commit_group();

@@ -61,6 +61,18 @@ int c99_refusals(flashptx_context* context) {
   SAYS("dtype is 7: must be 0 (f16), 1 (bf16), 2 (e4m3) or 3 (e5m2)");
   EXPECT(plan == NULL);
   problem = usual();
+  problem.dtype_k = FLASHPTX_BF16;
+  EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_UNSUPPORTED);
+  SAYS("dtype_k is 1: must be 0 (that of Q), 2 (e4m3) or 3 (e5m2)");
+  problem.dtype_k = FLASHPTX_E5M2;
+  EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_UNSUPPORTED);
+  SAYS("dtype_k is e5m2 while dtype is bf16: K and V have types of their own only where Q is e4m3 or e5m2");
+  problem.dtype = FLASHPTX_E4M3;
+  EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_OK);
+  EXPECT(strncmp(flashptx_plan_kernel(plan), "attn_fwd_e4m3_ke5m2_d128_causal", 31) == 0);
+  flashptx_plan_destroy(plan);
+  plan = NULL;
+  problem = usual();
   problem.mask = -1;
   EXPECT(flashptx_plan_forward(context, &problem, &plan) == FLASHPTX_INVALID_ARGUMENT);
   SAYS("mask is -1: must be 0 (full) or 1 (causal)");

@@ -251,6 +251,8 @@ TEST_SUITE("host/fp8_attention") {
       return refusal(usual(), bad);
     };
     CHECK(says(with([](auto& x) { x.dtype = DataType::bf16; }), "fp8 dtype is 1: must be e4m3 or e5m2"));
+    CHECK(says(with([](auto& x) { x.dtype_k = DataType::bf16; }), "fp8 dtype_k is 1: must be e4m3 or e5m2"));
+    CHECK(says(with([](auto& x) { x.dtype_v = DataType::f16; }), "fp8 dtype_v is 0: must be e4m3 or e5m2"));
     CHECK(says(with([](auto& x) { x.scale_kind = static_cast<ScaleKind>(3); }), "scale_kind is 3"));
     CHECK(says(with([](auto& x) { x.block_rows = 128; }), "block_rows is 128: must be 0 unless"));
     CHECK(says(with([](auto& x) { x.scale_kind = ScaleKind::block, x.block_rows = -1; }), "block_rows is -1"));
@@ -399,7 +401,15 @@ TEST_SUITE("host/fp8_attention_c") {
     c.problem.fast = 0, c.options.dtype = FLASHPTX_F32;
     CHECK(c.make() == FLASHPTX_UNSUPPORTED);
     CHECK(says(c.error(), "fp8 dtype is 4"));
-    c.options.dtype = FLASHPTX_E4M3, c.problem.v_transposed = 1;
+    c.options.dtype = FLASHPTX_E4M3, c.options.dtype_v = FLASHPTX_BF16;
+    CHECK(c.make() == FLASHPTX_UNSUPPORTED);
+    CHECK(says(c.error(), "fp8 dtype_v is 1: must be 0 (that of Q), 2 (e4m3) or 3 (e5m2)"));
+    c.options.dtype_v = FLASHPTX_E5M2;
+    CHECK(c.make() == FLASHPTX_OK);
+    CHECK(says(flashptx_plan_kernel(c.plan), "attn_fwd_e4m3_ve5m2_"));
+    CHECK(says(flashptx_plan_describe(c.plan), "V e5m2"));
+    flashptx_plan_destroy(c.plan), c.plan = nullptr;
+    c.options.dtype_v = 0, c.problem.v_transposed = 1;
     CHECK(c.make() == FLASHPTX_UNSUPPORTED);
     CHECK(says(c.error(), "v_transposed is set"));
     CHECK(c.plan == nullptr);

@@ -94,6 +94,17 @@ TEST_SUITE("host/problem") {
     CHECK(refusal([](auto& p) { p.fast = true; }) == "fast is set: only e4m3 and e5m2 have a fast mode");
   }
 
+  TEST_CASE("8 bit: K and V may have the other type; 16 bit: not") {
+    ForwardProblem p = usual();
+    p.dtype_k = DataType::bf16;
+    CHECK(check_problem(p).ok());
+    p.dtype = DataType::e5m2, p.dtype_k = DataType::e4m3, p.dtype_v = DataType::e5m2;
+    CHECK(check_problem(p).ok());
+    p.dtype_v = DataType::f16;
+    CHECK(check_problem(p).message == "dtype_v is 0: must be that of Q, or e4m3 or e5m2 beside a Q of those");
+    CHECK(refusal([](auto& q) { q.dtype_k = DataType::e5m2; }) ==
+          "dtype_k is e5m2 while dtype is bf16: K and V have types of their own only where Q is e4m3 or e5m2");
+  }
   TEST_CASE("refuses a scale that is negative, infinite or overflows in base 2") {
     CHECK(contains(refusal([](auto& p) { p.softmax_scale = -0.5f; }), "softmax_scale is -0.5"));
     CHECK(

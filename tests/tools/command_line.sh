@@ -73,6 +73,14 @@ case_is 'run --fast reaches the attention inside the chain' says 0 '_fast12' \
 case_is 'run takes no fast kernel unasked' sh -c '! "$0" run --device emulator --dtype e4m3 --seqlen 64 --head-dim 64 | grep -q _fast' \
   "$flashptx"
 case_is 'run refuses --fast for 16 bits' says 2 'only e4m3 and e5m2 have a fast mode' "$flashptx" run --device emulator --fast
+case_is 'run takes e4m3 and e5m2 mixed' says 0 'attn_fwd_e4m3_ke5m2_d64_' \
+  "$flashptx" run --device emulator --dtype e4m3 --dtype-k e5m2 --seqlen 100 --head-dim 64
+case_is 'run quantises each tensor to its own type' says 0 'V e5m2' \
+  "$flashptx" run --device emulator --dtype e4m3 --dtype-v e5m2 --scales block --hadamard --seqlen 100 --head-dim 64
+case_is 'run refuses types that do not mix' says 2 'only e4m3 and e5m2 mix' "$flashptx" run --dtype-v e5m2
+case_is 'run refuses 16 bits for one tensor by its option' says 2 '--dtype-k bf16: wanted e4m3 or e5m2' \
+  "$flashptx" run --dtype e4m3 --dtype-k bf16
+case_is 'emit takes mixed types' says 0 'e4m3 Q, e4m3 K, e5m2 V in, bf16 out' "$flashptx" emit --dtype e4m3 --dtype-v e5m2 --head-dim 64
 case_is 'accuracy --fast adds a row' says 0 'fast' \
   "$flashptx" accuracy --device emulator --test outliers --seqlen 130 --heads 1 --rows 64 --fast
 case_is 'accuracy finds every needle on the emulator' says 0 'found 20 of 20' \

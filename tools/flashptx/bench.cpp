@@ -70,6 +70,7 @@ std::vector<reference::Problem> cells(const BenchGrid& grid) {
                                         std::to_string(seqlen));
           reference::Problem p;
           p.dtype = dtype, p.mask = mask;
+          if (p.eight_bit()) p.dtype_k = grid.dtype_k, p.dtype_v = grid.dtype_v;
           p.batch = grid.tokens / seqlen, p.heads_q = p.heads_kv = grid.hidden / dim;
           p.seqlen_q = p.seqlen_k = seqlen;
           p.head_dim = dim, p.head_dim_v = grid.head_dim_v ? grid.head_dim_v : dim;
@@ -114,16 +115,18 @@ Status Bench::prepare_buffers(const reference::Problem& p) {
   const std::int64_t elements = std::max(p.batch * p.seqlen_q * p.heads_q * std::max(p.head_dim, p.head_dim_v),
                                          p.batch * p.seqlen_k * p.heads_kv * std::max(p.head_dim, p.head_dim_v));
   const auto bytes = static_cast<std::size_t>(elements * reference::bytes_of(p.dtype));
-  if (dtype_ == p.dtype && bytes <= set_bytes_ && !sets_.empty()) return {};
+  const DataType types[] = {p.dtype, p.type_k(), p.type_v()};
+  if (std::equal(types, types + 3, dtypes_) && bytes <= set_bytes_ && !sets_.empty()) return {};
   free_buffers();
-  dtype_ = p.dtype, set_bytes_ = bytes;
+  std::copy(types, types + 3, dtypes_);
+  set_bytes_ = bytes;
   const std::size_t count = std::clamp<std::size_t>(2 * device_.info().l2_bytes / (4 * bytes) + 1, 1, most_sets);
   std::vector<std::uint8_t> data(bytes);
   for (int tensor = 0; tensor < 3; ++tensor) {
     constexpr std::int64_t chunk = 1 << 16;
     reference::parallel_for((elements + chunk - 1) / chunk, 0, [&](std::int64_t c) {
       for (std::int64_t i = c * chunk; i < std::min((c + 1) * chunk, elements); ++i)
-        reference::store(p.dtype, data.data(), i,
+        reference::store(types[tensor], data.data(), i,
                          reference::normal(3 * options_.seed + static_cast<std::uint64_t>(tensor),
                                            static_cast<std::uint64_t>(i)));
     });
@@ -221,7 +224,7 @@ Status Bench::plan(const ForwardProblem& problem, const BenchKernel& kernel, Con
 Status Bench::run(const reference::Problem& p, const std::vector<BenchKernel>& kernels, std::vector<BenchRow>* rows) {
   if (Status s = prepare_buffers(p); !s.ok()) return s;
   ForwardProblem problem;
-  problem.dtype = p.dtype, problem.mask = p.mask;
+  problem.dtype = p.dtype, problem.dtype_k = p.dtype_k, problem.dtype_v = p.dtype_v, problem.mask = p.mask;
   problem.batch = p.batch, problem.heads_q = p.heads_q, problem.heads_kv = p.heads_kv;
   problem.seqlen_q = p.seqlen_q, problem.seqlen_k = p.seqlen_k;
   problem.head_dim = p.head_dim, problem.head_dim_v = p.head_dim_v;

@@ -37,6 +37,7 @@ struct BenchGrid {
   std::int64_t tokens = 16384;  // batch = tokens / seqlen
   std::int64_t hidden = 2048;   // heads = hidden / head_dim
   int head_dim_v = 0;           // of V and O; 0: that of Q
+  std::optional<DataType> dtype_k = {}, dtype_v = {};  // of K and V beside an 8-bit Q
 };
 // Shape, type, mask and scale of every cell; refuses by exception what does not divide.
 std::vector<reference::Problem> cells(const BenchGrid& grid);
@@ -89,7 +90,7 @@ class Bench {
   Device& device_;
   BenchOptions options_;
   Attention attention_;
-  DataType dtype_ = DataType::f32;  // of the data in the buffers
+  DataType dtypes_[3] = {DataType::f32, DataType::f32, DataType::f32};  // of the data in the buffers: Q, K, V
   std::size_t set_bytes_ = 0;       // of each of the four tensors
   std::vector<Set> sets_;
   std::size_t next_set_ = 0;

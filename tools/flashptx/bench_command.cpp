@@ -25,6 +25,7 @@ namespace flashptx {
 namespace {
 
 struct BenchCommand {
+  std::string dtype_k, dtype_v;
   std::vector<std::string> kernels, schedules, dtypes = {"bf16"}, masks = {"full", "causal"};
   BenchGrid grid;
   BenchOptions bench;
@@ -98,7 +99,8 @@ std::vector<BenchKernel> fitting(const std::vector<BenchKernel>& kernels, const 
     KernelConfig config;
     std::string error;
     if (!k.choice.kernel.empty() && KernelConfig::parse(k.choice.kernel, &config, &error) &&
-        (config.problem.dtype != p.dtype || config.problem.mask != p.mask || config.problem.head_dim < p.head_dim ||
+        (config.problem.dtype != p.dtype || config.problem.type_k() != p.type_k() ||
+         config.problem.type_v() != p.type_v() || config.problem.mask != p.mask || config.problem.head_dim < p.head_dim ||
          config.problem.head_dim >= p.head_dim + 16))
       continue;
     out.push_back(k);
@@ -171,6 +173,14 @@ void read_grid(BenchCommand& o) {
     if (!reference::parse_data_type(text, &t)) leave(exit_usage, "--dtype " + text + ": wanted f16, bf16, e4m3 or e5m2");
     o.grid.dtypes.push_back(t);
   }
+  const auto own = [](const std::string& option, const std::string& text, std::optional<DataType>* type) {
+    if (text.empty()) return;
+    DataType t{};
+    if (!reference::parse_data_type(text, &t) || (t != DataType::e4m3 && t != DataType::e5m2))
+      leave(exit_usage, option + " " + text + ": wanted e4m3 or e5m2");
+    *type = t;
+  };
+  own("--dtype-k", o.dtype_k, &o.grid.dtype_k), own("--dtype-v", o.dtype_v, &o.grid.dtype_v);
   for (const std::string& text : o.masks) o.grid.masks.push_back(text == "causal" ? Mask::causal : Mask::full);
   parse_bench_mode(o.mode, &o.bench.mode);
 }
@@ -247,6 +257,8 @@ void add_bench(Command& app) {
       ->check(one_of({"burst", "interleaved", "sustained"}))
       ->capture_default_str();
   c->add_option("--dtype", o.dtypes)->delimiter(',')->capture_default_str();
+  c->add_option("--dtype-k", o.dtype_k, "Of K where --dtype is e4m3 or e5m2: the other of them; the kernel's name says it");
+  c->add_option("--dtype-v", o.dtype_v, "Of V, the same");
   add_chain_options(*c, o.chain);
   c->add_flag("--fast", o.fast, "e4m3, e5m2: also the host's choice in fast mode (more error), beside what runs without it");
   c->add_option("--head-dim", o.grid.head_dims)->delimiter(',')->capture_default_str();

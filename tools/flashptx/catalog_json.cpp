@@ -112,6 +112,7 @@ Json describe(const KernelConfig& config, const EmittedKernel& kernel) {
   out["workspace"] = workspace_json(kernel.facts);
   out["problem"] = {{"operation", "attention_forward"}, {"dtype", to_string(c.dtype)}, {"head_dim", c.head_dim},
                     {"head_dim_v", c.head_dim_v},       {"mask", to_string(c.mask)}};
+  if (c.mixed()) out["problem"]["dtype_k"] = to_string(c.type_k()), out["problem"]["dtype_v"] = to_string(c.type_v());
   if (c.mask == Mask::causal) out["problem"]["mask_alignment"] = "bottom right: key j is seen when j <= i + seqlen_k - seqlen_q";
   out["plan"] = {{"tile_q", config.tile_q()}, {"tile_kv", p.tile_kv},   {"warpgroups", p.warpgroups},
                  {"kv_stages", p.kv_stages},  {"schedule", p.schedule}, {"softmax", to_string(p.softmax)}};

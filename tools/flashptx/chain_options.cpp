@@ -31,18 +31,19 @@ Fp8Options fp8_from(const ChainOptions& o, reference::Problem* shape) {
                           to_string(shape->dtype));
   if (o.block_rows != 0 && o.scales != "block") leave(exit_usage, "--block-rows is for --scales block");
   Fp8Options f;
-  f.dtype = shape->dtype;
+  f.dtype = shape->dtype, f.dtype_k = shape->dtype_k, f.dtype_v = shape->dtype_v;
   f.scale_kind = o.scales == "tensor" ? ScaleKind::tensor : o.scales == "block" ? ScaleKind::block : ScaleKind::head;
   f.block_rows = f.scale_kind == ScaleKind::block ? (o.block_rows == 0 ? 128 : o.block_rows) : 0;
   f.hadamard = o.hadamard, f.hadamard_v = o.hadamard_v;
   f.seed = static_cast<std::uint32_t>(o.signs_seed);
   f.rope = o.rope == "half" ? Rope::half : o.rope == "interleaved" ? Rope::interleaved : Rope::none;
   shape->dtype = o.from == "f16" ? DataType::f16 : DataType::bf16;
+  shape->dtype_k = shape->dtype_v = {};
   return f;
 }
 
 std::string describe(const Fp8Options& o) {
-  std::string s = to_string(o.dtype);
+  std::string s = to_string(o.dtype, o.type_k(), o.type_v());
   s += o.scale_kind == ScaleKind::tensor ? ", a scale a tensor"
        : o.scale_kind == ScaleKind::head ? ", a scale a head"
                                          : ", a scale each " + std::to_string(o.block_rows == 0 ? 128 : o.block_rows) + " rows";

@@ -92,7 +92,7 @@ ChainCase make_chain_case(const reference::Problem& shape, reference::Layout lay
   p.rows = choose_rows(shape, check_rows);
   make_tables(&c, p);
   Fp8Options plain;
-  plain.dtype = options.dtype, plain.scale_kind = ScaleKind::tensor;
+  plain.dtype = options.dtype, plain.dtype_k = options.dtype_k, plain.dtype_v = options.dtype_v, plain.scale_kind = ScaleKind::tensor;
   const auto judge_by = [&](const reference::Problem& seen) {
     c.base.exact = reference::attention_float64(seen);
     c.base.plain = reference::attention_fp8(seen, options);

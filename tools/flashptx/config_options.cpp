@@ -22,7 +22,7 @@ void set_number(int typed, int* value) {
 
 Plan default_plan(const ProblemClass& problem) {
   ForwardProblem p;
-  p.dtype = problem.dtype, p.mask = problem.mask;
+  p.dtype = problem.dtype, p.dtype_k = problem.dtype_k, p.dtype_v = problem.dtype_v, p.mask = problem.mask;
   p.batch = 1, p.heads_q = p.heads_kv = 16, p.seqlen_q = p.seqlen_k = 16384;
   p.head_dim = problem.head_dim, p.head_dim_v = problem.head_dim_v;
   Selection chosen;
@@ -50,7 +50,7 @@ Schedule schedule_or_leave(const std::string& name_or_file) {
 void add_config_options(Command& app, ConfigOptions& o) {
   const auto on_off = one_of({"on", "off"});
   app.add_option("name", o.name, "Kernel name; in its place the options below, unset ones as the host would choose");
-  app.add_option("--dtype", o.dtype, "f16, bf16, e4m3 or e5m2")->capture_default_str();
+  add_type_options(app, o);
   app.add_option("--head-dim", o.head_dim, "Head dimension of Q and K, a multiple of 8: the kernel that serves it")->capture_default_str();
   app.add_option("--head-dim-v", o.head_dim_v, "Head dimension of V and O; default: that of Q");
   app.add_flag("--causal", o.causal, "Causal mask, aligned bottom right");
@@ -80,8 +80,8 @@ KernelConfig config_from(const ConfigOptions& o) {
     if (!o.schedule.empty()) config.plan.follow(schedule_or_leave(o.schedule));
     return config;
   }
-  if (!reference::parse_data_type(o.dtype, &config.problem.dtype))
-    leave(exit_usage, "--dtype " + o.dtype + ": wanted f16, bf16, e4m3 or e5m2");
+  const Types types = types_from(o);
+  config.problem.dtype = types.q, config.problem.dtype_k = types.k, config.problem.dtype_v = types.v;
   for (const int d : {o.head_dim, o.head_dim_v == 0 ? o.head_dim : o.head_dim_v})
     if (d < 8 || d > 256 || d % 8 != 0)
       leave(exit_usage, "head dimension " + std::to_string(d) + ": must be a multiple of 8 from 8 to 256");

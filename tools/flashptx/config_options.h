@@ -5,15 +5,15 @@
 #include <string>
 
 #include "gen/catalog.h"
+#include "tools/flashptx/problem_options.h"
 
 namespace flashptx {
 
 class Command;
 
 // What was typed; unset fields keep what the host would choose for a long sequence.
-struct ConfigOptions {
+struct ConfigOptions : TypeOptions {
   std::string name;
-  std::string dtype = "bf16";
   int head_dim = 128, head_dim_v = 0;
   bool causal = false;
   int warpgroups = 0, tile_kv = 0, stages = 0, q_stages = 0, lazy_threshold_log2 = 0;
@@ -22,7 +22,7 @@ struct ConfigOptions {
 
   // Whether anything was typed that a kernel's name already says.
   bool shapes_named_kernel() const {
-    return dtype != "bf16" || head_dim != 128 || head_dim_v != 0 || causal || warpgroups || tile_kv || stages ||
+    return given() || head_dim != 128 || head_dim_v != 0 || causal || warpgroups || tile_kv || stages ||
            q_stages || lazy_threshold_log2 || !(softmax + ping_pong + dynamic_tiles + o_own_buffer + pin_exp).empty();
   }
 };

@@ -201,7 +201,7 @@ void draw(Side& a, Side& b, const DiffOptions& o) {
   for (Side* s : {&a, &b}) {
     if (device == nullptr) break;
     reference::Problem shape;
-    shape.dtype = s->config.problem.dtype, shape.mask = s->config.problem.mask;
+    shape.dtype = s->config.problem.dtype, shape.dtype_k = s->config.problem.dtype_k, shape.dtype_v = s->config.problem.dtype_v, shape.mask = s->config.problem.mask;
     shape.head_dim = s->config.problem.head_dim, shape.head_dim_v = s->config.problem.head_dim_v;
     shape.batch = 1, shape.heads_q = shape.heads_kv = 16, shape.seqlen_q = shape.seqlen_k = 8192;
     shape.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));

@@ -48,7 +48,10 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
   Draw d(seed, index);
   Drawn out{device, static_cast<std::uint64_t>(d.range(0, 1000))};
   ProblemOptions& p = out.problem;
-  p.dtype = d.of<const char*>({"bf16", "f16"});
+  p.dtype = d.of<const char*>({"bf16", "f16", "e4m3"});
+  const bool eight_bit = p.dtype == "e4m3";
+  if (eight_bit)
+    for (std::string* type : {&p.dtype_q, &p.dtype_k, &p.dtype_v}) *type = d.of<const char*>({"e4m3", "e5m2"});
   p.head_dim = static_cast<int>(d.of<std::int64_t>({64, 128, 256, 8 * d.range(1, 32)}));
   p.heads_kv = d.range(1, 2);
   p.heads = p.heads_kv * d.of<std::int64_t>({1, 2, 3, 7});
@@ -60,13 +63,17 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
   p.layout = d.of<const char*>({"bshd", "bhsd", "qkv"});
   if (p.layout == "qkv") p.seqlen_k = p.seqlen_q;
   p.inputs = d.of<const char*>({"random", "random", "random", "outliers", "v_ramp", "one_hot", "identity_qk"});
+  if (eight_bit) {  // rows of 16 bytes; what the other inputs promise is for 16 bits
+    p.head_dim = (p.head_dim + 15) / 16 * 16;
+    p.inputs = "random";
+  }
   p.seed = index;
   return out;
 }
 
 std::string command_line(const ProblemOptions& p, std::uint64_t emulator_seed) {
   std::ostringstream out;
-  out << "flashptx run --device " << p.device << " --dtype " << p.dtype << " --batch " << p.batch << " --heads "
+  out << "flashptx run --device " << p.device << " --dtype " << p.dtype << (p.dtype_q.empty() ? "" : " --dtype-q " + p.dtype_q + " --dtype-k " + p.dtype_k + " --dtype-v " + p.dtype_v) << " --batch " << p.batch << " --heads "
       << p.heads << " --heads-kv " << p.heads_kv << " --seqlen-q " << p.seqlen_q << " --seqlen-k " << p.seqlen_k
       << " --head-dim " << p.head_dim << (p.causal ? " --causal" : "") << " --layout " << p.layout << " --inputs "
       << p.inputs << " --seed " << p.seed << " --emulator-seed " << emulator_seed;

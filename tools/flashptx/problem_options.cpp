@@ -17,8 +17,41 @@
 
 namespace flashptx {
 
-void add_problem_options(Command& app, ProblemOptions& o) {
+void add_type_options(Command& app, TypeOptions& o) {
   app.add_option("--dtype", o.dtype, "f16 (fp16), bf16, e4m3 or e5m2")->capture_default_str();
+  app.add_option("--dtype-q", o.dtype_q, "Of Q alone: e4m3 or e5m2, which Q, K and V may mix");
+  app.add_option("--dtype-k", o.dtype_k, "Of K alone");
+  app.add_option("--dtype-v", o.dtype_v, "Of V alone");
+}
+
+Types types_from(const TypeOptions& o) {
+  const auto parsed = [](const std::string& option, const std::string& typed, const char* wanted) {
+    DataType t{};
+    if (!reference::parse_data_type(typed, &t) || t == DataType::f32) leave(exit_usage, option + " " + typed + ": wanted " + wanted);
+    return t;
+  };
+  const auto is_8_bit = [](DataType t) { return t == DataType::e4m3 || t == DataType::e5m2; };
+  const DataType all = parsed("--dtype", o.dtype, "f16, bf16, e4m3 or e5m2");
+  DataType types[] = {all, all, all};
+  const std::pair<const char*, const std::string&> own[] = {{"--dtype-q", o.dtype_q}, {"--dtype-k", o.dtype_k}, {"--dtype-v", o.dtype_v}};
+  for (int i = 0; i < 3; ++i) {
+    if (own[i].second.empty()) continue;
+    types[i] = parsed(own[i].first, own[i].second, "e4m3 or e5m2");
+    if (!is_8_bit(types[i])) leave(exit_usage, std::string(own[i].first) + " " + own[i].second + ": wanted e4m3 or e5m2; --dtype is for all three");
+  }
+  for (int i = 0; i < 3; ++i)
+    if (is_8_bit(types[i]) != is_8_bit(types[0]))
+      leave(exit_usage, std::string(to_string(types[0])) + " Q, " + to_string(types[1]) + " K, " + to_string(types[2]) +
+                            " V: only e4m3 and e5m2 mix (--dtype e4m3, and --dtype-q, --dtype-k or --dtype-v)");
+  Types t;
+  t.q = types[0];
+  if (types[1] != t.q) t.k = types[1];
+  if (types[2] != t.q) t.v = types[2];
+  return t;
+}
+
+void add_problem_options(Command& app, ProblemOptions& o) {
+  add_type_options(app, o);
   app.add_option("--batch", o.batch)->capture_default_str();
   app.add_option("--heads", o.heads, "Query heads")->capture_default_str();
   app.add_option("--heads-kv", o.heads_kv, "Key heads, a divisor of --heads; default: --heads")
@@ -68,7 +101,8 @@ void check_size(const reference::Problem& p) {
 
 reference::Problem problem_from(const ProblemOptions& o) {
   reference::Problem p;
-  if (!reference::parse_data_type(o.dtype, &p.dtype)) leave(exit_usage, "--dtype " + o.dtype + ": wanted f16, bf16, e4m3 or e5m2");
+  const Types types = types_from(o);
+  p.dtype = types.q, p.dtype_k = types.k, p.dtype_v = types.v;
   p.batch = o.batch, p.heads_q = o.heads, p.heads_kv = o.heads_kv > 0 ? o.heads_kv : o.heads;
   p.seqlen_q = o.seqlen_q, p.seqlen_k = o.seqlen_k >= 0 ? o.seqlen_k : o.seqlen_q;
   p.head_dim = o.head_dim, p.head_dim_v = o.head_dim_v > 0 ? o.head_dim_v : o.head_dim;

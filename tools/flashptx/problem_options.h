@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tools/flashptx/session.h"
@@ -13,8 +14,19 @@ class Command;
 
 constexpr double unset_scale = -1e300;  // --scale not given: 1 / sqrt(head_dim)
 
-struct ProblemOptions {
-  std::string dtype = "bf16", layout = "bshd", inputs = "random", device = "auto";
+struct TypeOptions {
+  std::string dtype = "bf16", dtype_q, dtype_k, dtype_v;
+  bool given() const { return dtype != "bf16" || !(dtype_q + dtype_k + dtype_v).empty(); }
+};
+void add_type_options(Command& app, TypeOptions& options);
+struct Types {
+  DataType q = DataType::bf16;
+  std::optional<DataType> k, v;  // where they differ from Q's
+};
+Types types_from(const TypeOptions& options);
+
+struct ProblemOptions : TypeOptions {
+  std::string layout = "bshd", inputs = "random", device = "auto";
   std::int64_t batch = 1, heads = 2, heads_kv = 0, seqlen_q = 256, seqlen_k = -1;
   int head_dim = 128, head_dim_v = 0, ordinal = 0;
   bool causal = false, fast = false;

@@ -46,12 +46,13 @@ Json to_json(const Case& c, const ChainCase* chain, const DeviceInfo& info, cons
       {"heads_q", p.heads_q}, {"heads_kv", p.heads_kv}, {"seqlen_q", p.seqlen_q}, {"seqlen_k", p.seqlen_k},
       {"head_dim", p.head_dim}, {"head_dim_v", p.head_dim_v}, {"mask", to_string(p.mask)}, {"scale", p.scale},
       {"rows_checked", p.row_count()}};
+  if (p.dtype_k || p.dtype_v) j["dtype_k"] = to_string(p.type_k()), j["dtype_v"] = to_string(p.type_v());
   if (r.status.ok())
     j["error"] = {{"max", r.error.max}, {"rms", r.error.rms}, {"plain_max", r.error.plain_max},
                   {"plain_rms", r.error.plain_rms}, {"allowed_max", r.error.allowed_max},
                   {"lse_max", c.lse ? Json(r.error.lse_max) : Json()}};
   if (chain != nullptr)
-    j["fp8"] = {{"inside", to_string(chain->options.dtype)}, {"recipe", describe(chain->options)},
+    j["fp8"] = {{"inside", to_string(chain->options.dtype, chain->options.type_k(), chain->options.type_v())}, {"recipe", describe(chain->options)},
                 {"baseline_max", chain->baseline_max}, {"baseline_rms", chain->baseline_rms}};
   if (!r.milliseconds.empty()) {
     const Quartiles q = quartiles(r.milliseconds);
@@ -65,14 +66,14 @@ void print_text(const Case& c, const ChainCase* chain, const Verdict& v) {
   const reference::Problem& p = c.problem();
   const Outcome& r = v.outcome;
   if (!r.plan.empty()) std::cout << r.plan << (r.plan.back() == '\n' ? "" : "\n");
-  const std::string plain = chain ? "same recipe, unfused" : std::string("plain ") + to_string(p.dtype);
+  const std::string plain = chain ? "same recipe, unfused" : "plain " + to_string(p.dtype, p.type_k(), p.type_v());
   if (r.status.ok() && !c.exact.o.empty()) {
     std::printf("error of O     max %.3e  rms %.3e   (%s: max %.3e  rms %.3e; allowed max %.3e)\n",
                 r.error.max, r.error.rms, plain.c_str(), r.error.plain_max, r.error.plain_rms,
                 r.error.allowed_max);
     if (chain)
       std::printf("plain %s     max %.3e  rms %.3e   (one scale a tensor, no Hadamard, unfused): %.2f x ours\n",
-                  to_string(chain->options.dtype), chain->baseline_max, chain->baseline_rms,
+                  to_string(chain->options.dtype, chain->options.type_k(), chain->options.type_v()).c_str(), chain->baseline_max, chain->baseline_rms,
                   chain->baseline_rms / r.error.rms);
     if (c.lse) std::printf("error of LSE   max %.3e   (allowed %.3e)\n", r.error.lse_max, r.error.lse_allowed);
     if (!p.rows.empty())

@@ -85,7 +85,7 @@ Case make_case(reference::Tensors tensors, reference::Layout layout, bool lse, s
 ForwardProblem host_problem(const Case& c) {
   const reference::Problem& p = c.problem();
   ForwardProblem f;
-  f.dtype = p.dtype, f.dtype_o = p.dtype_o, f.mask = p.mask;
+  f.dtype = p.dtype, f.dtype_k = p.dtype_k, f.dtype_v = p.dtype_v, f.dtype_o = p.dtype_o, f.mask = p.mask;
   f.batch = p.batch, f.heads_q = p.heads_q, f.heads_kv = p.heads_kv;
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k;
   f.head_dim = p.head_dim, f.head_dim_v = p.head_dim_v;

@@ -31,7 +31,7 @@ struct TraceOptions {
 
 reference::Problem shape_of(const TraceOptions& o, const KernelConfig& c, bool emulator) {
   reference::Problem p;
-  p.dtype = c.problem.dtype, p.mask = c.problem.mask;
+  p.dtype = c.problem.dtype, p.dtype_k = c.problem.dtype_k, p.dtype_v = c.problem.dtype_v, p.mask = c.problem.mask;
   p.head_dim = c.problem.head_dim, p.head_dim_v = c.problem.head_dim_v;
   p.batch = o.batch > 0 ? o.batch : emulator ? 1 : 2;
   p.heads_q = p.heads_kv = o.heads > 0 ? o.heads : emulator ? 1 : 16;

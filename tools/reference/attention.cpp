@@ -62,11 +62,11 @@ struct KeysValues {
         v(static_cast<std::size_t>(p.seqlen_k * dim_v_padded)) {
     std::vector<Real> row(static_cast<std::size_t>(p.head_dim));
     for (std::int64_t j = 0; j < p.seqlen_k; ++j) {
-      load_row(p.dtype, p.k, b * p.k_strides.batch + j * p.k_strides.seqlen + head * p.k_strides.head,
+      load_row(p.type_k(), p.k, b * p.k_strides.batch + j * p.k_strides.seqlen + head * p.k_strides.head,
                p.head_dim, row.data());
       for (int d = 0; d < p.head_dim; ++d)
         k_transposed[static_cast<std::size_t>(d * keys_padded + j)] = row[static_cast<std::size_t>(d)];
-      load_row(p.dtype, p.v, b * p.v_strides.batch + j * p.v_strides.seqlen + head * p.v_strides.head,
+      load_row(p.type_v(), p.v, b * p.v_strides.batch + j * p.v_strides.seqlen + head * p.v_strides.head,
                p.head_dim_v, &v[static_cast<std::size_t>(j * dim_v_padded)]);
     }
   }

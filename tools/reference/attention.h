@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "gen/catalog.h"
@@ -20,6 +21,7 @@ struct Strides {
 
 struct Problem {
   DataType dtype = DataType::bf16;
+  std::optional<DataType> dtype_k = {}, dtype_v = {};  // of K and V, if not that of Q
   DataType dtype_o = DataType::bf16;  // of O if dtype has 8 bits or P is e4m3; else O has dtype
   // Of the plain computation: scores rounded to dtype as well; 8 bit: P rounded behind the division by the sum, with one
   // scale, 1 / 448, for all of it. Both as an unfused program does it that keeps S and P in memory.
@@ -38,6 +40,8 @@ struct Problem {
   std::vector<std::int64_t> rows;
   int threads = 0;  // 0: all cores
 
+  DataType type_k() const { return dtype_k.value_or(dtype); }
+  DataType type_v() const { return dtype_v.value_or(dtype); }
   bool eight_bit() const { return dtype == DataType::e4m3 || dtype == DataType::e5m2; }
   bool rounds_p_to_e4m3() const { return eight_bit() || p_e4m3; }
   DataType output() const { return rounds_p_to_e4m3() ? dtype_o : dtype; }

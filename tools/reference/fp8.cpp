@@ -23,12 +23,12 @@ Shape shape_q(const Problem& p) { return {p.batch, p.heads_q, p.seqlen_q, p.head
 Shape shape_k(const Problem& p) { return {p.batch, p.heads_kv, p.seqlen_k, p.head_dim}; }
 Shape shape_v(const Problem& p) { return {p.batch, p.heads_kv, p.seqlen_k, p.head_dim_v}; }
 
-std::vector<float> dense(const Problem& p, const Shape& s, const void* data, const Strides& strides) {
+std::vector<float> dense(const Problem& p, const Shape& s, DataType type, const void* data, const Strides& strides) {
   std::vector<float> out(s.elements());
   parallel_for(s.batch * s.heads, p.threads, [&](std::int64_t pair) {
     const std::int64_t b = pair / s.heads, h = pair % s.heads;
     for (std::int64_t r = 0; r < s.seqlen; ++r)
-      load_row(p.dtype, data, b * strides.batch + r * strides.seqlen + h * strides.head, s.dim,
+      load_row(type, data, b * strides.batch + r * strides.seqlen + h * strides.head, s.dim,
                &out[static_cast<std::size_t>((pair * s.seqlen + r) * s.dim)]);
   });
   return out;
@@ -36,12 +36,12 @@ std::vector<float> dense(const Problem& p, const Shape& s, const void* data, con
 
 Operands operands_of(const Problem& p) {
   Operands x;
-  x.q = dense(p, shape_q(p), p.q, p.q_strides);
-  x.k = dense(p, shape_k(p), p.k, p.k_strides);
-  x.v = dense(p, shape_v(p), p.v, p.v_strides);
+  x.q = dense(p, shape_q(p), p.dtype, p.q, p.q_strides);
+  x.k = dense(p, shape_k(p), p.type_k(), p.k, p.k_strides);
+  x.v = dense(p, shape_v(p), p.type_v(), p.v, p.v_strides);
   x.problem = p;
   x.problem.dtype_o = p.output();
-  x.problem.dtype = DataType::f32, x.problem.p_e4m3 = true;
+  x.problem.dtype = DataType::f32, x.problem.dtype_k = x.problem.dtype_v = {}, x.problem.p_e4m3 = true;
   x.problem.q = x.q.data(), x.problem.k = x.k.data(), x.problem.v = x.v.data();
   x.problem.q_strides = shape_q(p).strides(), x.problem.k_strides = shape_k(p).strides();
   x.problem.v_strides = shape_v(p).strides();
@@ -78,7 +78,7 @@ void quantize_group(DataType type, float amax, float* x, std::int64_t elements) 
     x[i] = scale * static_cast<float>(round_to(type, std::clamp(x[i] * inverse, -limit, limit)));
 }
 
-void quantize(std::vector<float>* x, const Shape& s, const Fp8Options& o, bool hadamard, bool rope, int threads) {
+void quantize(std::vector<float>* x, const Shape& s, const Fp8Options& o, DataType type, bool hadamard, bool rope, int threads) {
   const bool transformed = hadamard || rope;
   if (hadamard)
     parallel_for(s.batch * s.heads, threads, [&](std::int64_t pair) {
@@ -100,7 +100,7 @@ void quantize(std::vector<float>* x, const Shape& s, const Fp8Options& o, bool h
     for (std::int64_t r = 0; r < s.seqlen; r += rows) {
       float* const at = x->data() + (pair * s.seqlen + r) * s.dim;
       const std::int64_t elements = std::min(rows, s.seqlen - r) * s.dim;
-      quantize_group(o.dtype, shared ? amax : amax_of(at, elements), at, elements);
+      quantize_group(type, shared ? amax : amax_of(at, elements), at, elements);
     }
   });
 }
@@ -135,9 +135,9 @@ Operands rotated(const Problem& p, const Fp8Options& o, const std::vector<float>
 
 Operands quantized(const Problem& p, const Fp8Options& o) {
   Operands x = operands_of(p);
-  quantize(&x.q, shape_q(p), o, o.hadamard, o.rope != Rope::none, p.threads);
-  quantize(&x.k, shape_k(p), o, o.hadamard, o.rope != Rope::none, p.threads);
-  quantize(&x.v, shape_v(p), o, o.hadamard_v, false, p.threads);
+  quantize(&x.q, shape_q(p), o, o.dtype, o.hadamard, o.rope != Rope::none, p.threads);
+  quantize(&x.k, shape_k(p), o, o.type_k(), o.hadamard, o.rope != Rope::none, p.threads);
+  quantize(&x.v, shape_v(p), o, o.type_v(), o.hadamard_v, false, p.threads);
   return x;
 }
 

@@ -48,13 +48,14 @@ void fill(std::vector<std::uint8_t>* bytes, std::int64_t offset, const Problem& 
   const std::int64_t heads = role == Role::q ? p.heads_q : p.heads_kv;
   const std::int64_t seqlen = role == Role::q ? p.seqlen_q : p.seqlen_k;
   const int dim = role == Role::v ? p.head_dim_v : p.head_dim;
+  const DataType type = role == Role::q ? p.dtype : role == Role::k ? p.type_k() : p.type_v();
   parallel_for(p.batch * heads, p.threads, [&](std::int64_t pair) {
     const std::int64_t b = pair / heads, h = pair % heads;
     for (std::int64_t s = 0; s < seqlen; ++s)
       for (int d = 0; d < dim; ++d) {
         // The number of an element does not depend on the layout: every layout gets the same values.
         const auto index = static_cast<std::uint64_t>(((b * heads + h) * seqlen + s) * dim + d);
-        store(p.dtype, bytes->data() + offset, b * strides.batch + s * strides.seqlen + h * strides.head + d,
+        store(type, bytes->data() + offset, b * strides.batch + s * strides.seqlen + h * strides.head + d,
               value(inputs, role, seed, index, b, s, h, d, dim, p.scale));
       }
   });
