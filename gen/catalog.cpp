@@ -39,7 +39,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_fast<words>][_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_c<cluster>][_trace|_tracefew]
+// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2]__<schedule>[_pp]_<softmax>[_fast<words>][_dyn][_ob][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -65,6 +65,7 @@ std::string KernelConfig::name() const {
   if (plan.two_level) s += "_two";
   if (plan.fold_blocks) s += "_fold" + n(plan.fold_blocks);
   if (plan.symmetric) s += "_sym";
+  if (plan.split_tail) s += "_tail";
   if (plan.cluster != 1) s += "_c" + n(plan.cluster);
   if (plan.traced()) s += plan.trace == Marks::few ? "_tracefew" : "_trace";
   return s;
@@ -165,6 +166,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.two_level = r.take("_two");
   if (r.take("_fold")) c.plan.fold_blocks = r.number("blocks between folds");
   c.plan.symmetric = r.take("_sym");
+  c.plan.split_tail = r.take("_tail");
   if (r.take("_c")) c.plan.cluster = r.number("CTAs of a cluster");
   c.plan.trace = r.take("_tracefew") ? Marks::few : r.take("_trace") ? Marks::all : Marks::off;
   if (r.at != name.size()) r.fail("the end");
@@ -295,6 +297,13 @@ std::vector<KernelConfig> catalog() {
   fast.problem.v_transposed = true;
   fast.plan = fast_plan(fast.problem, standard_plan(fast.problem));
   out.push_back(fast);
+  // Tiles of the last wave cut along the keys, in 16 and in 8 bits.
+  for (const KernelConfig& whole : std::vector<KernelConfig>(out))
+    if (whole.problem.head_dim == 128 && whole.problem.mask == Mask::full &&
+        (whole.problem.dtype == DataType::bf16 ? whole.plan.warpgroups == 3 : whole.plan.fold_blocks != 0)) {
+      out.push_back(whole);
+      out.back().plan.split_tail = true;
+    }
   // The same computation with a plain softmax and two warpgroups: the one to read first.
   KernelConfig simple;
   simple.plan.softmax = Softmax::plain;

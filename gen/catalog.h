@@ -77,6 +77,8 @@ struct Plan {
                                      // bf16, and starts anew; 0: never
   int cluster = 1;                   // 2: two CTAs take neighbouring query tiles of a head and load each K and V block
                                      // once for both (gen/tile/cluster.cpp)
+  bool split_tail = false;           // full: the tiles of the last, incomplete wave are cut along the keys into two parts,
+                                     // so that every CTA gets one; for a launch that asks for it (gen/tile/split_tail.cpp)
   Marks trace = Marks::off;          // steps leave marks with the clock (gen/trace_events.h)
 
   bool traced() const { return trace != Marks::off; }

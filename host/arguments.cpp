@@ -26,6 +26,11 @@ constexpr KnownArgument known_arguments[] = {
     {"heads_q", ParamKind::u32, offsetof(ForwardArguments, heads_q)},
     {"heads_kv", ParamKind::u32, offsetof(ForwardArguments, heads_kv)},
     {"batch", ParamKind::u32, offsetof(ForwardArguments, batch)},
+    {"tail_first", ParamKind::u32, offsetof(ForwardArguments, tail_first)},
+    {"tail_parts", ParamKind::u32, offsetof(ForwardArguments, tail_parts)},
+    {"tail_blocks", ParamKind::u32, offsetof(ForwardArguments, tail_blocks)},
+    {"tail_partials", ParamKind::pointer, offsetof(ForwardArguments, tail_partials)},
+    {"tail_arrivals", ParamKind::pointer, offsetof(ForwardArguments, tail_arrivals)},
     {"head_group", ParamKind::u32, offsetof(ForwardArguments, head_group)},
     {"softmax_scale_log2", ParamKind::f32, offsetof(ForwardArguments, softmax_scale_log2)},
     {"q_scale", ParamKind::pointer, offsetof(ForwardArguments, q_scale)},
@@ -72,6 +77,7 @@ Status bind(const LaunchFacts& facts, Binding* out) {
                                                      "' with a kind that the host does not pass");
     out->offset[out->count++] = static_cast<std::uint16_t>(found->offset);
     if (p.name == "tile_counter") out->tile_counter = true;
+    if (p.name == "tail_arrivals") out->tail = true;
   }
   return {};
 }

@@ -18,6 +18,8 @@ struct ForwardArguments {
   std::uint64_t lse = 0;           // 0 = not wanted
   std::uint64_t tile_counter = 0;  // two u32 that the kernel finds zero and leaves zero
   std::uint32_t seqlen_q = 0, seqlen_k = 0, heads_q = 0, heads_kv = 0, batch = 0;
+  std::uint32_t tail_first = 0, tail_parts = 0, tail_blocks = 0;  // tiles cut along the keys (gen/tile/split_tail.cpp)
+  std::uint64_t tail_partials = 0, tail_arrivals = 0;
   std::uint32_t head_group = 1;  // heads scheduled together, so that their K and V stay in L2
   std::uint64_t trace = 0;       // marks (gen/trace_events.h); 0 = none
   std::uint32_t trace_capacity = 0;
@@ -29,10 +31,10 @@ struct ForwardArguments {
 };
 
 struct Binding {
-  static constexpr int max_params = 32;
+  static constexpr int max_params = 40;
   int count = 0;
   std::uint16_t offset[max_params] = {};
-  bool tile_counter = false;
+  bool tile_counter = false, tail = false;
 
   // `params` has room for max_params pointers into `arguments`.
   void point(ForwardArguments& arguments, void** params) const {

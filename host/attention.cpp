@@ -12,6 +12,7 @@
 #include "host/maps.h"
 #include "host/select.h"
 #include "host/sha256.h"
+#include "host/split_tail.h"
 
 namespace flashptx {
 namespace {
@@ -23,6 +24,11 @@ constexpr std::uint32_t eager_slots = 16384;
 constexpr std::uint32_t captured_slots = 49152;
 constexpr std::uint32_t slot_bytes = 16;  // two u32, padded
 constexpr std::size_t counter_bytes = std::size_t{slot_bytes} * (eager_slots + captured_slots);
+
+// The same for cut tiles: a u32 each, fewer than there are multiprocessors.
+constexpr std::uint32_t eager_arrivals = 4096;
+constexpr std::uint32_t captured_arrivals = 12288;
+constexpr std::size_t arrivals_bytes = std::size_t{4} * most_cut_tiles * (eager_arrivals + captured_arrivals);
 
 constexpr std::int64_t l2_budget_bytes =
     32 << 20;  // of 50 to 60 MB; the rest for Q, O and what else runs
@@ -91,6 +97,7 @@ Attention::~Attention() {
   for (auto& [name, entry] : kernels_)
     if (entry != nullptr) device_.unload(entry->loaded);
   if (counters_ != 0) device_.free(counters_);
+  if (arrivals_ != 0) device_.free(arrivals_);
 }
 
 Status Attention::choose(const ForwardProblem& p, const ForwardChoice& choice, KernelConfig* config,
@@ -100,6 +107,8 @@ Status Attention::choose(const ForwardProblem& p, const ForwardChoice& choice, K
     if (Status status = select_forward(p, &s); !status.ok()) return status;
     *config = s.config;
     *reason = s.reason;
+    if (p.allow_workspace && let_split_tail(p, device_.info().multiprocessors - sm_margin_, config))
+      *reason += "; tiles of the last wave cut along the keys";
   } else {
     std::string error;
     if (!KernelConfig::parse(choice.kernel, config, &error))
@@ -155,18 +164,29 @@ Status Attention::kernel_for(const KernelConfig& config, const std::string& ptx,
   return slot->binding.tile_counter ? make_counters() : Status{};
 }
 
-Status Attention::make_counters() {
-  if (counters_ != 0) return {};
+namespace {
+
+Status make_zeros(Device& device, std::size_t bytes, std::uint64_t* out) {
+  if (*out != 0) return {};
   std::uint64_t address = 0;
-  if (Status s = device_.allocate(counter_bytes, &address); !s.ok()) return s;
-  Status s = device_.fill(address, 0, counter_bytes, nullptr);
-  if (s.ok()) s = device_.synchronize(nullptr);
+  if (Status s = device.allocate(bytes, &address); !s.ok()) return s;
+  Status s = device.fill(address, 0, bytes, nullptr);
+  if (s.ok()) s = device.synchronize(nullptr);
   if (!s.ok()) {
-    device_.free(address);
+    device.free(address);
     return s;
   }
-  counters_ = address;
+  *out = address;
   return {};
+}
+
+}  // namespace
+
+Status Attention::make_counters() { return make_zeros(device_, counter_bytes, &counters_); }
+
+Status Attention::make_arrivals() {
+  std::lock_guard lock(mutex_);
+  return make_zeros(device_, arrivals_bytes, &arrivals_);
 }
 
 std::uint64_t Attention::next_counter(bool captured) {
@@ -175,6 +195,25 @@ std::uint64_t Attention::next_counter(bool captured) {
           ? eager_slots + next_captured_.fetch_add(1, std::memory_order_relaxed) % captured_slots
           : next_eager_.fetch_add(1, std::memory_order_relaxed) % eager_slots;
   return counters_ + std::uint64_t{slot_bytes} * slot;
+}
+
+std::uint64_t Attention::next_arrivals(bool captured) {
+  const std::uint32_t slot =
+      captured ? eager_arrivals + next_captured_arrivals_.fetch_add(1, std::memory_order_relaxed) % captured_arrivals
+               : next_eager_arrivals_.fetch_add(1, std::memory_order_relaxed) % eager_arrivals;
+  return arrivals_ + std::uint64_t{4} * most_cut_tiles * slot;
+}
+
+// Which tiles are cut, and where their parts stay in the workspace: behind V^T.
+void Attention::set_tail(ForwardPlan& plan, bool always) const {
+  const KernelConfig& c = plan.kernel_->config;
+  if (!plan.kernel_->binding.tail) return;
+  plan.tiles_ = static_cast<std::uint32_t>(forward_tiles(plan.problem_, c));
+  if (!plan.problem_.allow_workspace) return;
+  plan.tail_ = split_tail(plan.problem_, c, device_.info().multiprocessors - sm_margin_, always);
+  if (plan.tail_.parts == 0) return;
+  plan.tail_offset_ = (plan.workspace_bytes_ + 255) / 256 * 256;
+  plan.workspace_bytes_ = plan.tail_offset_ + plan.tail_.workspace_bytes;
 }
 
 Status Attention::set_grid(ForwardPlan& plan) const {
@@ -207,7 +246,7 @@ Status Attention::set_grid(ForwardPlan& plan) const {
 Status Attention::plan_transposition(ForwardPlan& plan) {
   const ForwardProblem& p = plan.problem_;
   plan.transpose_ = {p.type_v(), p.batch, p.seqlen_k, p.heads_kv, p.value_dim(), p.v};
-  plan.workspace_bytes_ =
+  plan.transposed_bytes_ = plan.workspace_bytes_ =
       static_cast<std::size_t>(p.batch * p.heads_kv * p.value_dim() * std::max<std::int64_t>(p.keys_padded(), 128));
   return p.seqlen_k == 0 ? Status{} : prepare_.load_transpose(plan.transpose_);
 }
@@ -238,6 +277,9 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
     seen.v_transposed = true;
     seen.v = strides_bhsd(problem.value_dim(), problem.heads_kv, problem.keys_padded());
   }
+  set_tail(*plan, !choice.kernel.empty());
+  if (plan->tail_.parts != 0)
+    if (Status s = make_arrivals(); !s.ok()) return s;
   if (Status s = describe_maps(seen, plan->kernel_->facts, plan->descs_); !s.ok()) return s;
   plan->description_ = flashptx::describe(*plan, reason);
   *out = std::move(plan);
@@ -250,7 +292,7 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
 Status ForwardPlan::encode(const ForwardPointers& at) {
   const bool no_keys =
       problem_.seqlen_k == 0;  // K and V are then never read, but their maps must be legal
-  const std::uint64_t v = workspace_bytes_ != 0 ? at.workspace : at.v;
+  const std::uint64_t v = transposed_bytes_ != 0 ? at.workspace : at.v;
   const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : v, at.o};
   TensorMap* const target[maps] = {&arguments_.q_map, &arguments_.k_map, &arguments_.v_map,
                                    &arguments_.o_map};
@@ -267,11 +309,14 @@ Status ForwardPlan::encode(const ForwardPointers& at) {
 Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) {
   if (problem_.empty()) return {};
   if (Status s = check_pointers(problem_, at); !s.ok()) return s;
-  if (workspace_bytes_ != 0 && problem_.seqlen_k > 0) {
+  const bool transposes = transposed_bytes_ != 0 && problem_.seqlen_k > 0;
+  if (transposes || (workspace_bytes_ != 0 && at.workspace != 0)) {
     if (at.workspace == 0 || at.workspace % 16 != 0)
       return Status::error(StatusCode::invalid_argument,
                            "workspace is address " + std::to_string(at.workspace) + ": the plan wants " +
                                std::to_string(workspace_bytes_) + " bytes at a multiple of 16");
+  }
+  if (transposes) {
     if (Status s = owner_->prepare_.transpose_v(transpose_, at.v, at.workspace, stream); !s.ok()) return s;
     overlap = true;
   }
@@ -290,10 +335,20 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) 
   binding.point(arguments, params);
   Device& device = owner_->device_;
   LaunchDims dims = dims_;
+  const bool cuts = tail_.parts != 0 && at.workspace != 0;
+  if (cuts) {
+    arguments.tail_first = tail_.first;
+    arguments.tail_parts = tail_.parts, arguments.tail_blocks = tail_.blocks;
+    arguments.tail_partials = at.workspace + tail_offset_;
+    dims.grid[0] = tail_.grid;
+  } else if (binding.tail) {
+    arguments.tail_first = tiles_;
+  }
   dims.programmatic_dependent = overlap && can_overlap_;
-  if (!binding.tile_counter) return device.launch(kernel_->loaded, dims, params, binding.count, stream);
+  if (!binding.tile_counter && !cuts) return device.launch(kernel_->loaded, dims, params, binding.count, stream);
   return device.launch_choosing(kernel_->loaded, dims, params, binding.count, stream, [&](bool captured) {
-    arguments.tile_counter = owner_->next_counter(captured);
+    if (binding.tile_counter) arguments.tile_counter = owner_->next_counter(captured);
+    if (cuts) arguments.tail_arrivals = owner_->next_arrivals(captured);
   });
 }
 

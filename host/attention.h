@@ -19,6 +19,7 @@
 #include "host/device.h"
 #include "host/prepare.h"
 #include "host/problem.h"
+#include "host/split_tail.h"
 
 namespace flashptx {
 
@@ -44,8 +45,11 @@ class ForwardPlan {
   const KernelEntry* kernel() const { return kernel_; }     // null for an empty problem
   const LaunchDims& dims() const { return dims_; }
   const ForwardProblem& problem() const { return problem_; }
-  // 0: none. Else V is transposed into it first, by a launch of its own; runs that overlap in time need one each.
+  // 0: none. Else V is transposed into it first, by a launch of its own, or parts of O are kept in it (then a run may go
+  // without: slower); runs that overlap in time need one each.
   std::size_t workspace_bytes() const { return workspace_bytes_; }
+  bool transposes_v() const { return transposed_bytes_ != 0; }
+  const SplitTail& tail() const { return tail_; }  // what a run with a workspace cuts
 
  private:
   friend class Attention;
@@ -58,8 +62,12 @@ class ForwardPlan {
   LaunchDims dims_;
   std::string name_, description_;
   std::size_t workspace_bytes_ = 0;
+  std::size_t transposed_bytes_ = 0;  // of it, at its beginning: V^T
+  std::uint32_t tiles_ = 0;  // of a kernel that can cut some
+  SplitTail tail_;               // which of them are, where a run has the workspace for it
+  std::size_t tail_offset_ = 0;  // of their parts in the workspace
   bool can_overlap_ = false;  // the kernel waits for the one before it: griddepcontrol.wait is in its text
-  TransposeProblem transpose_;  // with a workspace
+  TransposeProblem transpose_;  // with transposed_bytes_
 
   std::mutex mutex_;  // guards the four below
   TensorMapDesc descs_[maps];
@@ -95,16 +103,19 @@ class Attention {
   Status make_kernel(const KernelConfig& config, const std::string& ptx, KernelEntry* entry);
   Status set_grid(ForwardPlan& plan) const;
   Status make_counters();
+  Status make_arrivals();
+  void set_tail(ForwardPlan& plan, bool always) const;
   Status plan_transposition(ForwardPlan& plan);
   std::uint64_t next_counter(bool captured);
+  std::uint64_t next_arrivals(bool captured);
 
   Device& device_;
   Prepare prepare_;
   const int sm_margin_;
   std::mutex mutex_;  // guards kernels_ and the making of counters_
   std::map<std::string, std::unique_ptr<KernelEntry>> kernels_;
-  std::uint64_t counters_ = 0;
-  std::atomic<std::uint32_t> next_eager_{0}, next_captured_{0};
+  std::uint64_t counters_ = 0, arrivals_ = 0;
+  std::atomic<std::uint32_t> next_eager_{0}, next_captured_{0}, next_eager_arrivals_{0}, next_captured_arrivals_{0};
 };
 
 }  // namespace flashptx

@@ -112,8 +112,9 @@ typedef struct flashptx_forward_problem {
   int32_t use_dtype_o;
   int32_t v_transposed;    /* 1: V is V^T as flashptx_transpose_v writes it; v.seq is the stride of its
                               head_dim_v rows, v.head and v.batch those of heads and batches */
-  int32_t allow_workspace; /* 1: V may be transposed first, into memory that each call is given
-                              (flashptx_plan_workspace): faster for large head_dim and long sequences */
+  int32_t allow_workspace; /* 1: each call may be given memory (flashptx_plan_workspace) into which V is transposed first,
+                              and in which parts of O are kept where the last wave of tiles is cut along the
+                              keys: faster for large head_dim, for long sequences and for few tiles */
   flashptx_scale_strides q_scale, k_scale, v_scale;
   int64_t q_scale_group;   /* query heads that share a scale: head / q_scale_group picks it; 0 = 1 */
   int32_t fast;            /* 1: where there is one, a faster kernel that builds part of P without exponentials. RMS error

@@ -71,7 +71,7 @@ ForwardProblem inner_problem(const ForwardProblem& p, const Fp8Options& o, const
   f.q = q.y, f.k = k.y, f.v = v.y;
   f.v_transposed = v.transpose;
   if (v.transpose) f.v = strides_bhsd(v.head_dim, v.heads, f.keys_padded());
-  f.allow_workspace = !v.transpose;
+  f.allow_workspace = true;  // for V^T where V is not written so, and for parts of O
   f.q_scale_group = 1;
   f.q_scale = scale_strides(q), f.k_scale = scale_strides(k), f.v_scale = scale_strides(v);
   return f;

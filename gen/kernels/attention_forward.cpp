@@ -91,6 +91,7 @@ void emit_consumer_setup(ForwardContext& f) {
   f.out_head = k.b32("out_head");
   f.out_batch = k.b32("out_batch");
   f.inverse = k.f32("inverse", 2);
+  if (f.splits()) f.part = k.b32("part"), f.out_part = k.b32("out_part"), f.first_block = k.b32("first_block"), f.parts_done = k.b32("parts_done");
   f.own_blocks = k.b32("own_blocks");
   f.first_masked = k.b32("first_masked");
   f.block = k.b32("block");
@@ -148,6 +149,7 @@ void emit_consumer_setup(ForwardContext& f) {
   });
   k.mov_b32(f.kv_count, 0);
   k.mov_b32(f.q_count, 0);
+  if (f.splits()) k.mov_b32(f.parts_done, 0);
 }
 
 // This warpgroup's share of the tile: its rows, its key blocks, where masking starts.
@@ -160,7 +162,8 @@ void emit_warpgroup_range(ForwardContext& f) {
     k.add_u32(last, f.own_q_row0, 63);
     k.sub_u32(end, f.seqlen_q, 1);
     k.min_u32(last, last, end);
-    emit_visible_blocks(f, f.own_blocks, last);
+    if (f.splits()) k.mov_b32(f.own_blocks, f.blocks);
+    else emit_visible_blocks(f, f.own_blocks, last);
     k.setp("ge", "u32", none, f.own_q_row0, f.seqlen_q);
     k.mov_b32(f.own_blocks, 0).when(none);
     k.mov_b32(t, f.seqlen_k);
@@ -172,6 +175,7 @@ void emit_warpgroup_range(ForwardContext& f) {
       k.min_s32(t, t, f.seqlen_k).note("keys that every row sees");
     }
     k.div_u32(f.first_masked, t, f.n());
+    if (f.splits()) k.sub_s32(f.first_masked, f.first_masked, f.first_block);
     if (f.guarded()) {
       k.min_s32(f.first_unchecked, f.first_masked, f.own_blocks);
       k.sub_s32(f.first_unchecked, f.first_unchecked, f.config.plan.guard_blocks);
@@ -500,6 +504,7 @@ void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   k.mov_b32(f.out_row0, f.own_q_row0);
   k.mov_b32(f.out_head, f.head);
   k.mov_b32(f.out_batch, f.batch_index);
+  if (f.splits()) k.mov_b32(f.out_part, f.part);
   if (f.guarded()) k.mov_pred(f.was_safe, f.safe);
   k.add_u32(f.q_count, f.q_count, 1);
   trace_mark(f, TraceEvent::tile_wait);
@@ -601,6 +606,7 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   emit_fetch_tile(f);
   emit_prepare_tile(f, st.exists);
   emit_release_slot(f);
+  if (f.splits()) k.unless(st.exists, [&] { k.branch(st.end); }, "this CTA has a tile");
   k.label(st.tile_start);
   trace_position(f, f.kv_count);
   emit_wait_q(f);
@@ -614,6 +620,7 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   budget = emit_blocks(f, trips);
   emit_tile_end(f, crosses_tiles(f.config, trips), !trips.epilogue.empty(), st);
   k.label(st.end);
+  if (f.splits()) emit_merge_parts(f);
   trace_position(f, f.kv_count);
   trace_mark(f, TraceEvent::done);
   k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("shared memory must outlive the store"); });
@@ -642,6 +649,13 @@ void emit_params(Kernel& k, const KernelConfig& c) {
   k.param("heads_q", "u32");
   k.param("heads_kv", "u32");
   k.param("batch", "u32");
+  if (c.plan.split_tail) {
+    k.param("tail_first", "u32", "the first tile cut in two; the number of tiles: none");
+    k.param("tail_parts", "u32", "second parts that a CTA without a first one takes");
+    k.param("tail_blocks", "u32", "key blocks, the last ones, of a first part");
+    k.param("tail_partials", "u64", "O and LSE of parts, fp32; 0: none");
+    k.param("tail_arrivals", "u64", "u32 a cut tile, zero before launch, zero after; 0: none");
+  }
   if (c.problem.mask == Mask::causal) k.param("head_group", "u32", "heads scheduled together (K, V in L2)");
   k.param("softmax_scale_log2", "f32", "softmax_scale * log2(e), > 0");
   if (c.problem.eight_bit()) {
@@ -720,6 +734,14 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   add("heads_q", ParamKind::u32, "query heads, a multiple of heads_kv");
   add("heads_kv", ParamKind::u32, "key/value heads");
   add("batch", ParamKind::u32, "batch size");
+  if (c.plan.split_tail) {
+    const std::string rows = std::to_string(c.tile_q());
+    add("tail_first", ParamKind::u32, "tiles before this one are whole; ceil(seqlen_q / tile_q) * heads_q * batch: all are");
+    add("tail_parts", ParamKind::u32, "second parts that a CTA without a first one takes; 0 where all are whole");
+    add("tail_blocks", ParamKind::u32, "key blocks, the last ones of a tile, in its first part; 0 where all are whole");
+    add("tail_partials", ParamKind::pointer, "2 * cut tiles * tile_q * (head_dim_v + 1) fp32 that parts are kept in; 0 where all are whole", true);
+    add("tail_arrivals", ParamKind::pointer, "u32 for each cut tile, zero before the first launch; the kernel leaves them zero", true);
+  }
   if (c.problem.mask == Mask::causal)
     add("head_group", ParamKind::u32, "(batch, head) pairs whose tiles are scheduled together, >= 1");
   add("softmax_scale_log2", ParamKind::f32, "softmax_scale * log2(e); greater than 0");
@@ -893,6 +915,8 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
                            (p.eight_bit() && !p.v_transposed)))
     return at("cluster", plan.cluster, "is for full attention with static tiles and a producer; in 8 bit V is given transposed, scales by head");
+  if (plan.split_tail && (p.mask != Mask::full || plan.cluster > 1 || plan.symmetric))
+    return "split_tail is for full attention with a producer, outside of clusters";
   const Schedule* s = plan.table();
   if (!s) return "schedule \"" + plan.schedule + "\" is not built in; one of your own needs its table (--schedule FILE)";
   if (s->name != plan.schedule) return "schedule \"" + plan.schedule + "\" has the table of \"" + s->name + "\"";

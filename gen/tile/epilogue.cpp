@@ -9,27 +9,18 @@
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
-namespace {
 
-void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
+// LSE of this lane's row r, by lane 0 of each quad, if the caller wants it and the row exists.
+void emit_write_lse(ForwardContext& f, int r, const Reg& lse) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg lse_base = k.b64("lse_base"), writes = k.pred("writes_lse"), wanted = k.pred("lse_wanted");
     Reg row = k.b32("row"), row64 = k.b64("row64"), at = k.b64("lse_at");
-    Reg lse = k.f32("lse_value"), mc = k.f32("mc_final");
     k.ld_param_u64(lse_base, "lse");
     k.setp("ne", "u64", wanted, lse_base, 0);
     k.emit("cvta.to.global.u64", {lse_base, lse_base}, Location::current());
     k.setp("eq", "u32", writes, f.quad_col, 0);
     k.and_pred(writes, writes, wanted).note("lane 0 of each quad writes");
-    k.lg2_approx_ftz_f32(lse, sum);
-    k.mul_f32(mc, f.row_max[r], f.score_unit());
-    k.min_f32(mc, mc, f32_imm(FLT_MAX));
-    if (f.checks_block_sums()) k.sub_f32(lse, lse, f.p_offset[r]);
-    else if (f.p_offset_log2()) k.sub_f32(lse, lse, f32_imm(static_cast<float>(f.p_offset_log2())));
-    k.add_f32(lse, lse, mc);
-    k.mul_f32(lse, lse, f32_imm(0.693147180559945f)).note("ln 2");
-    k.mov_f32(lse, f32_imm(-__builtin_inff())).when(empty);
     k.add_u32(row, f.own_q_row0, f.warp_row);
     if (r) k.add_u32(row, row, 8);
     k.setp("lt", "u32", wanted, row, f.seqlen_q);
@@ -40,6 +31,38 @@ void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
     k.emit("shl.b64", {at, at, 2}, Location::current());
     k.add_s64(at, at, lse_base);
     k.st_global_f32(address(at), lse).when(writes);
+  });
+}
+
+namespace {
+
+void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg lse = k.f32("lse_value"), mc = k.f32("mc_final");
+    k.lg2_approx_ftz_f32(lse, sum);
+    k.mul_f32(mc, f.row_max[r], f.score_unit());
+    k.min_f32(mc, mc, f32_imm(FLT_MAX));
+    if (f.checks_block_sums()) k.sub_f32(lse, lse, f.p_offset[r]);
+    else if (f.p_offset_log2()) k.sub_f32(lse, lse, f32_imm(static_cast<float>(f.p_offset_log2())));
+    k.add_f32(lse, lse, mc);
+    k.mul_f32(lse, lse, f32_imm(0.693147180559945f)).note("ln 2");
+    k.mov_f32(lse, f32_imm(-__builtin_inff())).when(empty);
+    if (!f.splits()) {
+      emit_write_lse(f, r, lse);
+      return;
+    }
+    Reg is_part = k.pred("is_part");
+    k.setp("ne", "u32", is_part, f.part, 0);
+    k.if_else(is_part, [&] {
+      Reg at = k.b64("part_lse_at"), writes = k.pred("writes_part_lse"), done = k.pred("is_published");
+      emit_part_lse(f, at, f.part, r);
+      emit_is_published(f, done, f.part);
+      k.not_pred(done, done);
+      k.setp("eq", "u32", writes, f.quad_col, 0);
+      k.and_pred(writes, writes, done);
+      k.st_global_f32(address(at), lse).when(writes);
+    }, [&] { emit_write_lse(f, r, lse); });
   });
 }
 
@@ -109,6 +132,10 @@ void note_failure(ForwardContext& f) {
       k.emit("st.shared::cta.v4.u32",
              {address(at, f.smem.redo_tiles), std::vector<Reg>{row, f.out_head, f.out_batch, bh}},
              Location::current());
+      if (f.splits()) {
+        k.mad_lo_u32(at, index, 4, f.base);
+        k.st_shared_u32(address(at, f.smem.redo_parts), f.out_part);
+      }
     });
   });
 }
@@ -156,20 +183,9 @@ void emit_finish_rows(ForwardContext& f) {
 
 // Every warp stores its own 16 rows: it has read its Q rows, nobody else has, so no barrier is needed. TMA clips
 // rows at seqlen_q; a box that starts past the end is not issued.
-void emit_epilogue(ForwardContext& f) {
+void emit_store_rows(ForwardContext& f) {
   Kernel& k = f.k;
   const Plan& plan = f.config.plan;
-  k.section("epilogue: O / row_sum, store");
-  if (f.guarded())
-    k.scope([&] {
-      Reg failed = k.pred("failed"), noted = k.pred("notes_failure");
-      emit_guard(f, failed);
-      k.and_pred(noted, failed, f.is_lane0);
-      k.if_(noted, [&] { note_failure(f); }, "in range");
-    });
-  emit_unfold(f);
-  for (int i = 0; i < f.o_acc.size(); ++i)
-    k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.inverse[i / 2 % 2]);
   k.scope([&] {
     Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("warp_row0");
     Reg half = k.b32("st_half"), stores = k.pred("stores"), warp = k.b32("warp16");
@@ -206,11 +222,38 @@ void emit_epilogue(ForwardContext& f) {
       stage_o(f, line, key, first, count);
       k.if_(stores, [&] { store_slabs(f, stage, row, first, count); });
     }
-    if (!plan.o_own_buffer && plan.q_stages == 1) {
-      k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("O has left before Q may land on it"); });
-      emit_release_q(f, 1);
-    }
   });
+}
+
+void emit_epilogue(ForwardContext& f) {
+  Kernel& k = f.k;
+  const Plan& plan = f.config.plan;
+  k.section("epilogue: O / row_sum, store");
+  Reg failed;
+  if (f.splits()) failed = k.pred("part_failed_" + std::to_string(k.mark()));
+  if (f.guarded())
+    k.scope([&] {
+      Reg noted = k.pred("notes_failure");
+      if (!failed.valid()) failed = k.pred("failed");
+      emit_guard(f, failed);
+      k.and_pred(noted, failed, f.is_lane0);
+      k.if_(noted, [&] { note_failure(f); }, "in range");
+    });
+  emit_unfold(f);
+  for (int i = 0; i < f.o_acc.size(); ++i)
+    k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.inverse[i / 2 % 2]);
+  if (f.splits()) {
+    Reg is_part = k.pred("stores_part_" + std::to_string(k.mark()));
+    k.setp("ne", "u32", is_part, f.out_part, 0);
+    if (!f.guarded()) k.mov_pred(failed, 0);
+    k.if_else(is_part, [&] { emit_store_part(f, failed); }, [&] { emit_store_rows(f); });
+  } else {
+    emit_store_rows(f);
+  }
+  if (!plan.o_own_buffer && plan.q_stages == 1) {
+    k.if_(f.is_lane0, [&] { k.cp_async_bulk_wait_group_read(0).note("O has left before Q may land on it"); });
+    emit_release_q(f, 1);
+  }
 }
 
 }  // namespace flashptx::gen

@@ -46,6 +46,8 @@ struct SharedLayout {
   int tile_slot = 0;                  // [2] x {q_row0, head, batch, bh}: the tile that comes next
   int block_scales = 0;               // scales by blocks: [K stage] x {K's scales of the block's groups, then V's}
   int tile_scales = 0;                // 8 bit: [2] x {softmax_scale_log2 * q_scale * k_scale, v_scale} of that tile
+  int tile_part = 0;                  // split_tail: [2] u32, which part of that tile; [kRedoSlots] likewise below
+  int redo_parts = 0;
   int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
   int peer_done = 0;                  // guarded, in a cluster: mbarrier, the peer has done all its tiles
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
@@ -85,6 +87,8 @@ struct ForwardContext {
   Reg tile, q_block, bh, head, batch_index, kv_head;
   Reg q_row0;                   // first query row of the tile
   Reg blocks;                   // key blocks that the tile needs (its last warpgroup with rows)
+  Reg part;                     // split_tail: 0: all of its keys; else 1 + 2 * (tile - tail_first), one more for the second part
+  Reg first_block;              // split_tail: key block of the tile's axis that is the part's block 0
   // consumer
   Reg warpgroup;                // 0 .. warpgroups-1
   Reg warp_row;                 // this lane's first row inside the warpgroup: 16 * warp + lane / 4
@@ -97,6 +101,8 @@ struct ForwardContext {
   Reg slot_count;               // tile slots read so far
   Reg safe, was_safe;           // guarded: the tile takes every maximum; the tile being stored did
   Reg out_row0, out_head, out_batch;  // the tile being stored: own first row, head, batch
+  Reg out_part;                 // split_tail: its part
+  Reg parts_done;               // split_tail, by part of this CTA: bit i: this warp has published its rows; 16 + i: it stores them
   Vec inverse;                  // 1 / row sum of the tile being stored
   Reg first_unchecked;          // guarded: blocks from this number on have their maximum taken
   Vec fold_scale;               // folds: what the rows of O in the staging buffer must be multiplied by
@@ -146,6 +152,7 @@ struct ForwardContext {
   int direct_words() const { return n() / 8 * config.plan.direct_of_16 / 16; }
   int cluster() const { return config.plan.cluster; }
   bool paired() const { return config.plan.cluster > 1; }
+  bool splits() const { return config.plan.split_tail; }
   bool folds() const { return config.plan.fold_blocks != 0; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
@@ -181,6 +188,14 @@ void emit_fetch_tile(ForwardContext& f);              // consumer: reads the nex
 void emit_release_slot(ForwardContext& f);            // consumer: the slot may be written again
 // Key blocks that rows up to and including `last_row` see: into `out`.
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
+
+// --- tiles cut along the keys (gen/tile/split_tail.cpp)
+void emit_enter_tail(ForwardContext& f, const Reg& bound);  // this CTA's parts: first tile, its part; `bound` ends them
+void emit_part_range(ForwardContext& f, const Reg& blocks);  // blocks of the tile -> of the part; first_block
+void emit_part_lse(ForwardContext& f, const Reg& at, const Operand& part, int r);  // where a row's LSE is kept
+void emit_is_published(ForwardContext& f, const Reg& out, const Reg& part);  // by this warp, in a pass before this one
+void emit_store_part(ForwardContext& f, const Reg& failed);  // O, fp32; then says so, unless the tile is done anew
+void emit_merge_parts(ForwardContext& f);             // consumer, at the CTA's end
 
 // --- marks (gen/tile/trace_marks.cpp); all do nothing unless the plan asks
 // `counts`: their sum numbers the role's marks where trace_counts_anew.
@@ -235,6 +250,8 @@ void emit_fold(ForwardContext& f);                    // fold.cpp: O into its st
 void emit_unfold(ForwardContext& f);                  // and back
 void emit_finish_rows(ForwardContext& f);             // epilogue.cpp: 1 / row_sum, LSE
 void emit_epilogue(ForwardContext& f);
+void emit_store_rows(ForwardContext& f);              // o_acc to the rows at out_row0
+void emit_write_lse(ForwardContext& f, int r, const Reg& lse);
 void emit_release_q(ForwardContext& f, int tiles_ago);  // Q's slice may be refilled
 
 }  // namespace flashptx::gen

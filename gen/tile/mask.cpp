@@ -19,6 +19,7 @@ void emit_mask(ForwardContext& f) {
         Vec limit = k.b32("limit", 2);
         Reg first_col = k.b32("first_col"), hidden = k.pred("hidden");
         k.mad_lo_u32(first_col, f.block, f.n(), f.quad_col);
+        if (f.splits()) k.mad_lo_u32(first_col, f.first_block, f.n(), first_col);
         for (int r = 0; r < 2; ++r)
           k.sub_s32(limit[r], f.has_col_limits() ? f.col_limit[r] : f.seqlen_k, first_col);
         for (int i = 0; i < f.s_acc.size(); ++i) {

@@ -43,11 +43,13 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     o = take(plan.warpgroups * o_slabs * slab_bytes_q);
   }
   tile_slot = take(2 * 16);
+  if (plan.split_tail) tile_part = take(2 * 8);
   if (problem.eight_bit()) tile_scales = take(2 * 8);
   if (problem.scale_rows) block_scales = take((plan.kv_stages * 8 * (plan.tile_kv / problem.scale_rows) + 15) / 16 * 16);
   if (plan.softmax == Softmax::guarded) {
     redo_tiles = take(16 * kRedoSlots);
     redo_mask = take(16);
+    if (plan.split_tail) redo_parts = take(4 * kRedoSlots);
     if (plan.cluster > 1) peer_done = take(8);
   }
   q_full = take(8 * plan.q_stages * plan.warpgroups);

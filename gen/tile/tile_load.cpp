@@ -180,7 +180,12 @@ struct Producer {
   // Everything that one tile needs, in the order in which the consumers want it.
   void load_tile(int slots) {
     k.sub_u32(left, f.blocks, 1);
-    k.mul_lo_u32(k_row, left, f.n());
+    if (f.splits()) {
+      k.add_u32(k_row, left, f.first_block);
+      k.mul_lo_u32(k_row, k_row, f.n());
+    } else {
+      k.mul_lo_u32(k_row, left, f.n());
+    }
     if (!f.transposes() && v_row.valid()) k.mov_b32(v_row, k_row);
     k.setp("ne", "u32", some, f.blocks, 0);
     // V goes first where it is transposed: behind K it would wait for the release of K's stage.
@@ -254,6 +259,10 @@ struct Producer {
                 k.setp("ne", "u32", failed, owner, f.rank);
                 k.mov_b32(f.q_row0, kNoRows).when(failed);
               }
+              if (f.splits()) {
+                k.mad_lo_u32(at, bit, 4, list);
+                k.ld_shared_u32(f.part, address(at, f.smem.redo_parts));
+              }
               k.div_u32(f.kv_head, f.heads_q, f.heads_kv);
               k.div_u32(f.kv_head, f.head, f.kv_head);
               emit_tile_blocks(f);
@@ -293,6 +302,29 @@ struct Producer {
     });
   }
 
+  // split_tail: `bound` ends the whole tiles, then this CTA's parts. `some_left`: there is a tile or a part.
+  void first_tile(const Reg& some_left, const Reg& bound) {
+    k.ld_param_u32(bound, "tail_first");
+    k.mov_b32(f.part, 0);
+    k.setp("ge", "u32", some_left, f.tile, bound);
+    k.if_(some_left, [&] { emit_enter_tail(f, bound); }, "a whole tile");
+    k.setp("lt", "u32", some_left, f.tile, bound);
+  }
+  void next_tile_or_part(const Reg& counter, const Reg& bound) {
+    k.scope([&] {
+      Reg whole = k.pred("was_whole"), past = k.pred("past_whole_tiles");
+      k.setp("eq", "u32", whole, f.part, 0);
+      k.if_else(whole, [&] {
+        next_tile(counter);
+        k.setp("ge", "u32", past, f.tile, bound);
+        k.if_(past, [&] { emit_enter_tail(f, bound); }, "a whole tile");
+      }, [&] {
+        k.add_u32(f.tile, f.tile, 1);
+        k.add_u32(f.part, f.part, 2);
+      });
+    });
+  }
+
   // Last CTA out sets the counter back to zero for the next launch.
   void reset_counter(const Reg& counter) {
     k.comment("the last CTA to leave clears the counter for the next launch");
@@ -324,6 +356,7 @@ void emit_producer(ForwardContext& f) {
   f.kv_head = k.b32("kv_head");
   f.q_row0 = k.b32("q_row0");
   f.blocks = k.b32("blocks");
+  if (f.splits()) f.part = k.b32("part"), f.first_block = k.b32("first_block");
   if (f.paired()) {
     const Reg rank = k.b32("rank");
     k.mov_b32(rank, special("cluster_ctarank"));
@@ -349,23 +382,32 @@ void emit_producer(ForwardContext& f) {
   p.left = k.b32("blocks_left");
   p.some = k.pred("has_blocks");
   p.more = k.pred("more_blocks");
-  Reg again = k.pred("more_tiles");
+  Reg again = k.pred("more_tiles"), bound = f.tiles;
   trace_start(f, 0, true, f.paired() ? std::vector<Reg>{} : std::vector<Reg>{p.k_count, p.q_count});
-  k.loop("producer tile", [&] {
-    emit_decode_tile(f);
+  if (f.splits()) {
+    bound = k.b32("tile_bound");
+    p.first_tile(again, bound);
+  }
+  auto all_tiles = [&] {
+    k.loop("producer tile", [&] {
+      emit_decode_tile(f);
+      trace_position(f, p.slot_count);
+      if (!trace_counts_anew(f)) trace_mark(f, TraceEvent::slot_wait);
+      emit_publish_tile(f, p.slot_count, 0);
+      p.load_tile(0);
+      // Late: a tile drawn at the start of the one before would be committed to too early (a prototype gained 5 % with
+      // eight tiles a CTA). The loads run a ring ahead of the consumers, which hides the counter's latency.
+      if (f.splits()) p.next_tile_or_part(counter, bound);
+      else p.next_tile(counter);
+      k.setp("lt", "u32", again, f.tile, bound);
+      return again;
+    });
     trace_position(f, p.slot_count);
     if (!trace_counts_anew(f)) trace_mark(f, TraceEvent::slot_wait);
-    emit_publish_tile(f, p.slot_count, 0);
-    p.load_tile(0);
-    // Late: a tile drawn at the start of the one before would be committed to too early (a prototype gained 5 % with
-    // eight tiles a CTA). The loads run a ring ahead of the consumers, which hides the counter's latency.
-    p.next_tile(counter);
-    k.setp("lt", "u32", again, f.tile, f.tiles);
-    return again;
-  });
-  trace_position(f, p.slot_count);
-  if (!trace_counts_anew(f)) trace_mark(f, TraceEvent::slot_wait);
-  if (f.guarded()) p.redo_failed();
+    if (f.guarded()) p.redo_failed();
+  };
+  if (f.splits()) k.if_(again, all_tiles, "no tile is this CTA's");
+  else all_tiles();
   emit_publish_tile(f, p.slot_count, kNoTile);
   if (f.transposes()) p.end_raw_v();
   trace_position(f, p.slot_count);

@@ -103,6 +103,7 @@ void emit_tile_blocks(ForwardContext& f) {
     k.min_u32(last, last, end);
     emit_visible_blocks(f, f.blocks, last);
   });
+  if (f.splits()) emit_part_range(f, f.blocks);
 }
 
 // Divisions take some hundred clocks: the producer does them ahead of time and hands over the result.
@@ -139,6 +140,10 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t mar
              {address(at, f.smem.tile_slot), std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}},
              Location::current());
     }
+    if (f.splits()) {
+      k.mad_lo_u32(at, slot.stage, 8, f.base);
+      k.st_shared_u32(address(at, f.smem.tile_part), marker ? Operand(0) : Operand(f.part));
+    }
     k.mbarrier_arrive(address(bar)).note("release: the slot is readable");
   });
   k.add_u32(position, position, 1);
@@ -159,6 +164,12 @@ void emit_fetch_tile(ForwardContext& f) {
            Location::current())
         .when(f.is_lane0);
     for (const Reg& word : {f.q_row0, f.head, f.batch_index, f.bh}) k.shfl_sync_idx_b32(word, word, 0);
+    if (f.splits()) {
+      k.mad_lo_u32(at, slot.stage, 8, f.base);
+      k.mov_b32(f.part, 0);
+      k.ld_shared_u32(f.part, address(at, f.smem.tile_part)).when(f.is_lane0);
+      k.shfl_sync_idx_b32(f.part, f.part, 0);
+    }
     if (f.eight_bit() && !f.scales_blocks()) {
       Reg bits = k.b32("scale_bits");
       k.mad_lo_u32(at, slot.stage, 8, f.base);

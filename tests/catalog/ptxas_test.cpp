@@ -4,6 +4,7 @@
 
 #include "gen/catalog.h"
 #include "host/select.h"
+#include "host/split_tail.h"
 #include "tests/support.h"
 
 using namespace flashptx;
@@ -73,6 +74,28 @@ TEST_SUITE("catalog/ptxas") {
               CHECK((chosen.direct_of_16 != 0 || chosen.two_level || (chosen.fold_blocks && rows != 0 && d == 128)));
               if (s.config.plan.direct_of_16) kernels[s.config.name()] = s.config;
             }
+    for (const auto& [name, config] : kernels) check_clean(config);
+  }
+
+  TEST_CASE("so does every kernel that the host lets cut the tiles of its last wave") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    std::map<std::string, KernelConfig> kernels;
+    for (DataType dtype : {DataType::bf16, DataType::e4m3})
+      for (int d : {64, 96, 128, 192, 256})
+        for (bool v_transposed : {false, true})
+          for (int rows : {0, 64, 128})
+            for (bool fast : {false, true})
+              for (std::int64_t keys : {1024, 4096, 8192, 16384}) {
+                ForwardProblem p;
+                p.dtype = dtype, p.batch = 16384 / keys, p.heads_q = p.heads_kv = 2048 / d, p.head_dim = d;
+                p.seqlen_q = p.seqlen_k = keys, p.v_transposed = v_transposed, p.fast = fast, p.allow_workspace = true;
+                p.k_scale.block_rows = rows;
+                if (!p.eight_bit() && (v_transposed || rows != 0 || fast)) continue;
+                Selection s;
+                REQUIRE(select_forward(p, &s).ok());
+                if (let_split_tail(p, 132, &s.config)) kernels[s.config.name()] = s.config;
+              }
+    CHECK(kernels.size() > 20);
     for (const auto& [name, config] : kernels) check_clean(config);
   }
 

@@ -106,7 +106,7 @@ class Library:
                     size=ctypes.sizeof(ForwardProblem), dtype=DTYPES[dtypes[0]], mask=int(causal), batch=q_shape[0],
                     heads_q=q_shape[1], heads_kv=k_shape[1], seqlen_q=q_shape[2], seqlen_k=k_shape[2], head_dim=q_shape[3],
                     head_dim_v=v_dim, use_softmax_scale=int(scale is not None), softmax_scale=scale or 0.0,
-                    q=q, k=k, v=v, o=o, kernel=kernel.encode() if kernel else None, allow_workspace=int(dtypes[0] in FP8))
+                    q=q, k=k, v=v, o=o, kernel=kernel.encode() if kernel else None, allow_workspace=1)
                 if dtypes[0] in FP8:  # 0 in these fields: that of q
                     problem.dtype_k, problem.dtype_v = DTYPES[dtypes[1]], DTYPES[dtypes[2]]
                 # FP8: the scales' strides are 0, one scale a tensor.
@@ -129,8 +129,8 @@ class Library:
         strides = tuple((x.stride(0), x.stride(2), x.stride(1)) for x in (q, k, v, o))
         plan = self.plan(q.device.index, (q.dtype, k.dtype, v.dtype), causal, scale, tuple(q.shape), tuple(k.shape), v.shape[3], strides, kernel, fp8)
         stream = torch.cuda.current_stream(q.device).cuda_stream
-        if q.dtype in FP8 or fp8:
-            bytes_needed = self.lib.flashptx_plan_workspace(plan)
+        bytes_needed = self.lib.flashptx_plan_workspace(plan)
+        if q.dtype in FP8 or fp8 or bytes_needed:
             workspace = torch.empty(bytes_needed, dtype=torch.uint8, device=q.device)  # the allocator knows the stream
             scales = [x.data_ptr() if x is not None else None for x in descale]
             args = ForwardArgs(ctypes.sizeof(ForwardArgs), q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
