@@ -926,8 +926,8 @@ std::string check_forward(const KernelConfig& c) {
     return at("warpgroups", plan.warpgroups, "must be in [1, 4]");
   if (plan.tile_kv < 16 || plan.tile_kv > 256 || plan.tile_kv % 16)
     return at("tile_kv", plan.tile_kv, "must be a multiple of 16 in [16, 256]");
-  if (plan.kv_stages < 2 || plan.kv_stages > 4) return at("kv_stages", plan.kv_stages, "must be in [2, 4]");
-  if (plan.v_ring() < 2 || plan.v_ring() > 4) return at("v_stages", plan.v_ring(), "must be in [2, 4]");
+  if (plan.kv_stages < 2 || plan.kv_stages > 8) return at("kv_stages", plan.kv_stages, "must be in [2, 8]");
+  if (plan.v_ring() < 2 || plan.v_ring() > 8) return at("v_stages", plan.v_ring(), "must be in [2, 8]");
   if (plan.q_stages < 1 || plan.q_stages > 2) return at("q_stages", plan.q_stages, "must be 1 or 2");
   if (plan.softmax == Softmax::guarded && (plan.guard_blocks < 1 || plan.guard_blocks > 1000))
     return at("guard_blocks", plan.guard_blocks, "must be in [1, 1000]");
