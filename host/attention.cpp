@@ -76,6 +76,14 @@ std::string problem_text(const ForwardProblem& p) {
          std::to_string(p.value_dim()) + ", softmax_scale " + std::to_string(p.scale());
 }
 
+std::string describe_tail(const ForwardPlan& plan) {
+  const SplitTail& t = plan.tail();
+  if (t.parts == 0) return "";
+  return "tail:    with a workspace of " + std::to_string(plan.workspace_bytes()) + " bytes grid " + std::to_string(t.grid) +
+         ", tiles from " + std::to_string(t.first) + " on in two parts, the first of " + std::to_string(t.blocks) +
+         " key blocks\n";
+}
+
 std::string describe(const ForwardPlan& plan, const std::string& reason) {
   const KernelEntry& k = *plan.kernel();
   return "problem: " + problem_text(plan.problem()) + "\nkernel:  " + plan.kernel_name() + " (" +
@@ -84,7 +92,7 @@ std::string describe(const ForwardPlan& plan, const std::string& reason) {
          " of " + std::to_string(k.facts.block_threads) + " threads, " +
          std::to_string(k.facts.shared_bytes) + " bytes of shared memory, " +
          std::to_string(k.loaded->registers) + " registers at entry, " +
-         std::to_string(k.loaded->local_bytes) + " bytes of local memory\n";
+         std::to_string(k.loaded->local_bytes) + " bytes of local memory\n" + describe_tail(plan);
 }
 
 }  // namespace

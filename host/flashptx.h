@@ -174,8 +174,8 @@ const char* flashptx_plan_kernel(const flashptx_plan* plan);
 flashptx_status flashptx_forward(flashptx_plan* plan, const void* q, const void* k, const void* v,
                                  void* o, float* lse, void* stream);
 
-/* Bytes that flashptx_forward_with wants in args.workspace; 0: none. Calls that may run at the same time
- * need one each. */
+/* Bytes that flashptx_forward_with wants in args.workspace, whatever they hold; 0: none. Calls that may run at the same
+ * time need one each. F16 and BF16, and V given transposed: a call may go without (NULL, or flashptx_forward); it is then slower. */
 size_t flashptx_plan_workspace(const flashptx_plan* plan);
 
 /* flashptx_forward with all that an FP8 problem can take; zero means "not given". */

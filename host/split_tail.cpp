@@ -24,7 +24,8 @@ constexpr std::int64_t merge_clocks = 24000;
 }  // namespace
 
 std::int64_t forward_tiles(const ForwardProblem& p, const KernelConfig& c) {
-  return (p.seqlen_q + c.tile_q() - 1) / c.tile_q() * p.heads_q * p.batch;
+  const __int128 tiles = static_cast<__int128>((p.seqlen_q + c.tile_q() - 1) / c.tile_q()) * p.heads_q * p.batch;
+  return static_cast<std::int64_t>(std::min<__int128>(tiles, INT64_MAX));
 }
 
 // `cut` tiles are left for the last wave and `idle` CTAs without one. Each of these takes `parts` second parts; the
@@ -44,7 +45,7 @@ SplitTail split_tail(const ForwardProblem& p, const KernelConfig& c, std::int64_
   out.parts = static_cast<std::uint32_t>(parts);
   out.blocks = static_cast<std::uint32_t>(blocks);
   out.grid = static_cast<std::uint32_t>(tiles > cut ? ctas : cut + (cut + parts - 1) / parts);
-  out.workspace_bytes = static_cast<std::size_t>(2 * cut * c.tile_q() * (c.problem.head_dim_v + 1) * 4);
+  out.workspace_bytes = static_cast<std::size_t>(2 * cut * c.tile_q() * (c.problem.head_dim_v + 2) * 4);
   return out;
 }
 

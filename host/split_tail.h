@@ -22,7 +22,7 @@ struct SplitTail {
   std::size_t workspace_bytes = 0;
 };
 
-// ceil(seqlen_q / tile_q) * heads_q * batch.
+// ceil(seqlen_q / tile_q) * heads_q * batch, at most INT64_MAX.
 std::int64_t forward_tiles(const ForwardProblem& p, const KernelConfig& c);
 
 // For a kernel of the plan `c` (its split_tail is not asked) on `ctas` multiprocessors. `always`: also where it gains

@@ -678,7 +678,7 @@ void emit_params(Kernel& k, const KernelConfig& c) {
     k.param("tail_first", "u32", "the first tile cut in two; the number of tiles: none");
     k.param("tail_parts", "u32", "second parts that a CTA without a first one takes");
     k.param("tail_blocks", "u32", "key blocks, the last ones, of a first part");
-    k.param("tail_partials", "u64", "O and LSE of parts, fp32; 0: none");
+    k.param("tail_partials", "u64", "O, and the row's reference and sum, of parts, fp32; 0: none");
     k.param("tail_arrivals", "u64", "u32 a cut tile, zero before launch, zero after; 0: none");
   }
   if (c.problem.mask == Mask::causal) k.param("head_group", "u32", "heads scheduled together (K, V in L2)");
@@ -760,12 +760,16 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   add("heads_kv", ParamKind::u32, "key/value heads");
   add("batch", ParamKind::u32, "batch size");
   if (c.plan.split_tail) {
-    const std::string rows = std::to_string(c.tile_q());
-    add("tail_first", ParamKind::u32, "tiles before this one are whole; ceil(seqlen_q / tile_q) * heads_q * batch: all are");
-    add("tail_parts", ParamKind::u32, "second parts that a CTA without a first one takes; 0 where all are whole");
-    add("tail_blocks", ParamKind::u32, "key blocks, the last ones of a tile, in its first part; 0 where all are whole");
-    add("tail_partials", ParamKind::pointer, "2 * cut tiles * tile_q * (head_dim_v + 1) fp32 that parts are kept in; 0 where all are whole", true);
-    add("tail_arrivals", ParamKind::pointer, "u32 for each cut tile, zero before the first launch; the kernel leaves them zero", true);
+    add("tail_first", ParamKind::u32, "tiles before this one are whole; ceil(seqlen_q / tile_q) * heads_q * batch: all are. "
+        "CTA i takes the first part of cut tile i: the grid is at least cut tiles + ceil(cut tiles / tail_parts), with whole "
+        "tiles best a divisor of tail_first");
+    add("tail_parts", ParamKind::u32, "second parts that a CTA without a first one takes, 1 to 16; 0 where all are whole");
+    add("tail_blocks", ParamKind::u32, "key blocks, the last ones of a tile, in its first part, 1 to "
+        "ceil(seqlen_k / tile_kv) - 1; 0 where all are whole");
+    add("tail_partials", ParamKind::pointer, "2 * cut tiles * tile_q * (head_dim_v + 2) fp32 that parts are kept in, at a multiple of 16; "
+        "not those of a launch that may run at the same time; 0 where all are whole", true);
+    add("tail_arrivals", ParamKind::pointer, "u32 for each cut tile, zero before the first launch; the kernel leaves them zero; "
+        "not those of a launch that may run at the same time; 0 where all are whole", true);
   }
   if (c.problem.mask == Mask::causal)
     add("head_group", ParamKind::u32, "(batch, head) pairs whose tiles are scheduled together, >= 1");

@@ -36,33 +36,45 @@ void emit_write_lse(ForwardContext& f, int r, const Reg& lse) {
 
 namespace {
 
+// What the exponentials were taken against, log2 units: row_sum is of 2^(score - mc + P's offset).
+void final_reference(ForwardContext& f, const Reg& mc, int r) {
+  f.k.mul_f32(mc, f.row_max[r], f.score_unit());
+  f.k.min_f32(mc, mc, f32_imm(FLT_MAX));
+}
+
+void subtract_offset(ForwardContext& f, const Reg& x, int r) {
+  if (f.checks_block_sums()) f.k.sub_f32(x, x, f.p_offset[r]);
+  else if (f.p_offset_log2()) f.k.sub_f32(x, x, f32_imm(static_cast<float>(f.p_offset_log2())));
+}
+
 void store_lse(ForwardContext& f, int r, const Reg& sum, const Reg& empty) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg lse = k.f32("lse_value"), mc = k.f32("mc_final");
     k.lg2_approx_ftz_f32(lse, sum);
-    k.mul_f32(mc, f.row_max[r], f.score_unit());
-    k.min_f32(mc, mc, f32_imm(FLT_MAX));
-    if (f.checks_block_sums()) k.sub_f32(lse, lse, f.p_offset[r]);
-    else if (f.p_offset_log2()) k.sub_f32(lse, lse, f32_imm(static_cast<float>(f.p_offset_log2())));
+    final_reference(f, mc, r);
+    subtract_offset(f, lse, r);
     k.add_f32(lse, lse, mc);
     k.mul_f32(lse, lse, f32_imm(0.693147180559945f)).note("ln 2");
     k.mov_f32(lse, f32_imm(-__builtin_inff())).when(empty);
-    if (!f.splits()) {
-      emit_write_lse(f, r, lse);
-      return;
-    }
-    Reg is_part = k.pred("is_part");
-    k.setp("ne", "u32", is_part, f.part, 0);
-    k.if_else(is_part, [&] {
-      Reg at = k.b64("part_lse_at"), writes = k.pred("writes_part_lse"), done = k.pred("is_published");
-      emit_part_lse(f, at, f.part, r);
-      emit_is_published(f, done, f.part);
-      k.not_pred(done, done);
-      k.setp("eq", "u32", writes, f.quad_col, 0);
-      k.and_pred(writes, writes, done);
-      k.st_global_f32(address(at), lse).when(writes);
-    }, [&] { emit_write_lse(f, r, lse); });
+    emit_write_lse(f, r, lse);
+  });
+}
+
+// split_tail: of a part its reference and sum, for whoever weighs it.
+void store_part_sums(ForwardContext& f, int r, const Reg& sum) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg mc = k.f32("mc_final"), at = k.b64("part_sums_at"), writes = k.pred("writes_sums"), done = k.pred("is_published");
+    final_reference(f, mc, r);
+    k.max_f32(mc, mc, f32_imm(-FLT_MAX)).note("finite: the other part's is subtracted from it");
+    subtract_offset(f, mc, r);
+    emit_part_sums(f, at, f.part, r);
+    emit_is_published(f, done, f.part);
+    k.not_pred(done, done);
+    k.setp("eq", "u32", writes, f.quad_col, 0);
+    k.and_pred(writes, writes, done);
+    k.st_global("v2.f32", address(at), std::vector<Reg>{mc, sum}).when(writes);
   });
 }
 
@@ -176,7 +188,15 @@ void emit_finish_rows(ForwardContext& f) {
       k.rcp_approx_ftz_f32(f.inverse[r], sum);
       if (f.eight_bit()) k.mul_ftz_f32(f.inverse[r], f.inverse[r], f.v_scale);
       k.mov_f32(f.inverse[r], f32_imm(0.0f)).when(empty);
-      store_lse(f, r, sum, empty);
+      if (!f.splits()) {
+        store_lse(f, r, sum, empty);
+        continue;
+      }
+      k.scope([&] {
+        Reg is_part = k.pred("is_part");
+        k.setp("ne", "u32", is_part, f.part, 0);
+        k.if_else(is_part, [&] { store_part_sums(f, r, sum); }, [&] { store_lse(f, r, sum, empty); });
+      });
     }
   });
 }

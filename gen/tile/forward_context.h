@@ -192,7 +192,7 @@ void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row)
 // --- tiles cut along the keys (gen/tile/split_tail.cpp)
 void emit_enter_tail(ForwardContext& f, const Reg& bound);  // this CTA's parts: first tile, its part; `bound` ends them
 void emit_part_range(ForwardContext& f, const Reg& blocks);  // blocks of the tile -> of the part; first_block
-void emit_part_lse(ForwardContext& f, const Reg& at, const Operand& part, int r);  // where a row's LSE is kept
+void emit_part_sums(ForwardContext& f, const Reg& at, const Operand& part, int r);  // where a row's {reference, sum} is kept
 void emit_is_published(ForwardContext& f, const Reg& out, const Reg& part);  // by this warp, in a pass before this one
 void emit_store_part(ForwardContext& f, const Reg& failed);  // O, fp32; then says so, unless the tile is done anew
 void emit_merge_parts(ForwardContext& f);             // consumer, at the CTA's end

@@ -3,9 +3,10 @@
 // With 1024 tiles for 132 CTAs (head_dim 256, 16,384 tokens) the eighth wave has 100 tiles and 32 CTAs stand idle: 3 % of
 // the time; with 1376 (head_dim 128, 192 rows) 5 %. Tiles from tail_first on are therefore computed in two parts: the
 // last tail_blocks key blocks by CTA tile - tail_first, the others by a CTA that has no first part, which takes
-// tail_parts of those. Either leaves its rows of O (normalised, fp32, as the threads hold them) and their LSE in global
-// memory and says so, warp by warp; the second of the two to do so weighs and stores at its CTA's end:
-// O = (O_0 e^(LSE_0) + O_1 e^(LSE_1)) / (e^(LSE_0) + e^(LSE_1)) (flash-decoding's combination; FlashAttention-2, section 3.1).
+// tail_parts of those. Either leaves its rows of O (normalised, fp32, as the threads hold them), of each its reference m
+// (log2 units) and its sum s of 2^(score - m) in global memory and says so, warp by warp; the second of the two to do so
+// weighs and stores at its CTA's end: O = (w_0 O_0 + w_1 O_1) / (w_0 + w_1), w_i = s_i 2^(m_i - max(m_0, m_1))
+// (flash-decoding's combination; FlashAttention-2, section 3.1). Not by LSE alone: next to a large maximum fp32 forgets the sum.
 // Nobody waits for anybody, so no order of CTAs can hang, and the formula does not ask who was second, so that O is the
 // same bits in every run. How many blocks go where: host/split_tail.cpp.
 // Next: gen/tile/tile_load.cpp (the producer's order of tiles), gen/tile/epilogue.cpp.
@@ -17,7 +18,7 @@ namespace flashptx::gen {
 namespace {
 
 int rows_bytes(ForwardContext& f) { return f.config.tile_q() * f.dv() * 4; }
-int part_bytes(ForwardContext& f) { return f.config.tile_q() * (f.dv() + 1) * 4; }
+int part_bytes(ForwardContext& f) { return f.config.tile_q() * (f.dv() + 2) * 4; }
 
 // Where the partials of part number `part` begin.
 void emit_part_base(ForwardContext& f, const Reg& at, const Operand& part) {
@@ -93,15 +94,15 @@ void emit_part_range(ForwardContext& f, const Reg& blocks) {
   });
 }
 
-void emit_part_lse(ForwardContext& f, const Reg& at, const Operand& part, int r) {
+void emit_part_sums(ForwardContext& f, const Reg& at, const Operand& part, int r) {
   Kernel& k = f.k;
   emit_part_base(f, at, part);
   k.scope([&] {
     Reg row = k.b32("part_row"), own = k.b64("own");
     k.mad_lo_u32(row, f.warpgroup, 64, f.warp_row);
-    k.mul_wide_u32(own, row, 4);
+    k.mul_wide_u32(own, row, 8);
     k.add_s64(at, at, own);
-    k.add_s64(at, at, rows_bytes(f) + 32 * r);
+    k.add_s64(at, at, rows_bytes(f) + 64 * r);
   });
 }
 
@@ -149,7 +150,7 @@ void emit_arrive(ForwardContext& f, const Reg& second, const Reg& part) {
     k.mov_b32(before, 0);
     k.bar_warp_sync();
     k.if_(f.is_lane0, [&] {
-      k.fence_acq_rel_gpu().note("this warp's rows of O and LSE, before");
+      k.fence_acq_rel_gpu().note("this warp's rows of O and their sums, before");
       k.atom_global_add_u32(before, address(at), bit);
       k.and_b32(before, before, bit);
       k.setp("ne", "u32", clears, before, 0);
@@ -212,14 +213,15 @@ namespace {
 void emit_weigh(ForwardContext& f, const Reg& part) {
   Kernel& k = f.k;
   Reg other = k.b32("second_part"), at = k.b64("first_at"), other_at = k.b64("second_at");
-  Vec weight = k.f32("weight", 4), most = k.f32("most", 2);
-  Reg sum = k.f32("weights"), lse = k.f32("lse_of_both");
+  Vec reference = k.f32("reference", 4), weight = k.f32("weight", 4);
+  Vec lse = k.f32("lse_of_both", 2);
+  Reg most = k.f32("most"), sum = k.f32("weights"), empty = k.pred("is_empty");
   k.add_u32(other, part, 1);
   for (int r = 0; r < 2; ++r) {
-    emit_part_lse(f, at, part, r);
-    emit_part_lse(f, other_at, other, r);
-    k.ld_global_f32(weight[r], address(at));
-    k.ld_global_f32(weight[2 + r], address(other_at));
+    emit_part_sums(f, at, part, r);
+    emit_part_sums(f, other_at, other, r);
+    k.ld_global_v2_f32(std::vector<Reg>{reference[r], weight[r]}, address(at));
+    k.ld_global_v2_f32(std::vector<Reg>{reference[2 + r], weight[2 + r]}, address(other_at));
   }
   emit_part_base(f, at, part);
   emit_own_rows(f, at);
@@ -232,20 +234,21 @@ void emit_weigh(ForwardContext& f, const Reg& part) {
   load(f.o_acc, 0, all, at);
   load(f.s_acc, 0, batch, other_at);
   for (int r = 0; r < 2; ++r) {
-    Reg first = weight[r], second = weight[2 + r];
-    k.max_f32(most[r], first, second);
-    for (const Reg& w : {first, second}) {
-      k.sub_f32(w, w, most[r]);
-      k.mul_f32(w, w, f32_imm(1.4426950408889634f)).note("log2 e");
-      k.ex2_approx_ftz_f32(w, w);
+    k.max_f32(most, reference[r], reference[2 + r]);
+    for (int i : {r, 2 + r}) {
+      k.sub_f32(reference[i], reference[i], most);
+      k.ex2_approx_ftz_f32(reference[i], reference[i]);
+      k.mul_f32(weight[i], weight[i], reference[i]);
     }
-    k.add_f32(sum, first, second);
-    k.lg2_approx_ftz_f32(lse, sum);
-    k.fma_rn_f32(lse, lse, f32_imm(0.693147180559945f), most[r]);
-    emit_write_lse(f, r, lse);
+    k.add_f32(sum, weight[r], weight[2 + r]);
+    k.lg2_approx_ftz_f32(lse[r], sum);
+    k.add_f32(lse[r], lse[r], most);
+    k.mul_f32(lse[r], lse[r], f32_imm(0.693147180559945f)).note("ln 2");
+    k.setp("eq", "f32", empty, sum, f32_imm(0.0f));
     k.rcp_approx_ftz_f32(sum, sum);
-    k.mul_f32(first, first, sum);
-    k.mul_f32(second, second, sum);
+    k.mov_f32(sum, f32_imm(0.0f)).when(empty);
+    k.mul_f32(weight[r], weight[r], sum);
+    k.mul_f32(weight[2 + r], weight[2 + r], sum);
   }
   for (int from = 0; from < all; from += batch) {
     const int count = std::min(batch, all - from);
@@ -255,6 +258,10 @@ void emit_weigh(ForwardContext& f, const Reg& part) {
       k.mul_f32(f.s_acc[i], f.s_acc[i], weight[2 + i / 2 % 2]);
       k.fma_rn_f32(o, o, weight[i / 2 % 2], f.s_acc[i]);
     }
+    // For ptxas 13.0: ahead of the sums its addresses spill at head_dim 240 in bf16. In 8 bit the store keeps the second
+    // batch's loads, which would else be drawn forward, behind the first's sums: spills at 224 and 256.
+    const bool writes_lse = f.eight_bit() ? from == 0 : from + batch >= all;
+    for (int r = 0; r < 2 && writes_lse; ++r) emit_write_lse(f, r, lse[r]);
   }
 }
 

@@ -81,7 +81,7 @@ TEST_SUITE("catalog/ptxas") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
     std::map<std::string, KernelConfig> kernels;
     for (DataType dtype : {DataType::bf16, DataType::e4m3})
-      for (int d : {64, 96, 128, 192, 256})
+      for (int d : {64, 96, 128, 192, 224, 240, 256})
         for (bool v_transposed : {false, true})
           for (int rows : {0, 64, 128})
             for (bool fast : {false, true})

@@ -30,7 +30,13 @@ def main():
         arguments = catalog.arguments(kernel, lambda array, facts: (array, facts["box"]), tensors, pointers, values,
                                       lambda kind, value: (kind, value))
         assert len(arguments) == len(kernel["parameters"])
+        assert {w["parameter"] for w in kernel["workspace"]} == \
+            {p["name"] for p in kernel["parameters"] if p["name"] in ("tile_counter", "tail_partials", "tail_arrivals")}
         tile_q = kernel["plan"]["tile_q"]
+        if kernel["entry"].endswith("_tail"):
+            given = dict(zip((p["name"] for p in kernel["parameters"]), arguments))
+            assert given["tail_first"] == ("u32", -(-200 // tile_q) * 12) and given["tail_parts"] == ("u32", 0)
+            assert given["tail_arrivals"] == ("pointer", 0)
         assert catalog.grid(kernel, values, 132) == min(-(-200 // tile_q) * 12, 132)
         assert catalog.grid(kernel, values, 7) == 7
         for p in kernel["parameters"]:

@@ -36,6 +36,12 @@ def grid(kernel, values, multiprocessors):
     return int(eval(formula, {"__builtins__": {}, "min": min, "max": max, "ceil": math.ceil}, names))
 
 
+def uncut(kernel, values):
+    """What a kernel takes that can cut the last wave's tiles along the keys (`_tail`), where none is to be cut."""
+    tiles = -(-values["seqlen_q"] // kernel["plan"]["tile_q"]) * values["heads_q"] * values["batch"]
+    return {"tail_first": tiles, "tail_parts": 0, "tail_blocks": 0, "tail_partials": 0, "tail_arrivals": 0}
+
+
 def arguments(kernel, make_map, tensors, pointers, values, typed):
     """The launch's arguments in the kernel's order.
 
@@ -43,6 +49,7 @@ def arguments(kernel, make_map, tensors, pointers, values, typed):
     make_map(array, tensor_map_facts); typed(kind, value) for pointers and scalars
     """
     out = []
+    pointers, values = uncut(kernel, values) | pointers, uncut(kernel, values) | values
     for p in kernel["parameters"]:
         name, kind = p["name"], p["kind"]
         if kind == "tensor_map":

@@ -99,17 +99,22 @@ const ParamFact* find_param(const LaunchFacts& facts, const std::string& name) {
   return nullptr;
 }
 
-Json workspace_json(const LaunchFacts& facts) {
-  const ParamFact* counter = find_param(facts, "tile_counter");
-  if (counter == nullptr) return Json::array();
-  return Json::array({{{"parameter", "tile_counter"}, {"bytes", 8}, {"zeroed", true}, {"meaning", counter->meaning}}});
+Json workspace_json(const KernelConfig& config, const LaunchFacts& facts) {
+  Json out = Json::array();
+  if (const ParamFact* counter = find_param(facts, "tile_counter"))
+    out.push_back({{"parameter", "tile_counter"}, {"bytes", 8}, {"zeroed", true}, {"meaning", counter->meaning}});
+  const int part_bytes = config.tile_q() * (config.problem.head_dim_v + 2) * 4;
+  for (const auto& [name, bytes] : {std::pair{"tail_partials", 2 * part_bytes}, std::pair{"tail_arrivals", 4}})
+    if (const ParamFact* p = find_param(facts, name))
+      out.push_back({{"parameter", name}, {"bytes_per_cut_tile", bytes}, {"zeroed", bytes == 4}, {"optional", true}, {"meaning", p->meaning}});
+  return out;
 }
 
 Json describe(const KernelConfig& config, const EmittedKernel& kernel) {
   const ProblemClass& c = config.problem;
   const Plan& p = config.plan;
   Json out = launch_json(config.name() + ".ptx", kernel);
-  out["workspace"] = workspace_json(kernel.facts);
+  out["workspace"] = workspace_json(config, kernel.facts);
   out["problem"] = {{"operation", "attention_forward"}, {"dtype", to_string(c.dtype)}, {"head_dim", c.head_dim},
                     {"head_dim_v", c.head_dim_v},       {"mask", to_string(c.mask)}};
   if (c.mixed()) out["problem"]["dtype_k"] = to_string(c.type_k()), out["problem"]["dtype_v"] = to_string(c.type_v());

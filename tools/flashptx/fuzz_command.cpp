@@ -6,6 +6,8 @@
 #include <memory>
 #include <sstream>
 
+#include "gen/kernels/attention_forward.h"
+#include "host/select.h"
 #include "tools/flashptx/args.h"
 #include "tools/flashptx/commands.h"
 #include "tools/flashptx/problem_options.h"
@@ -42,6 +44,7 @@ class Draw {
 struct Drawn {
   ProblemOptions problem;
   std::uint64_t emulator_seed;
+  int multiprocessors = 0;  // other than 0: by a kernel that cuts the last wave's tiles, where the host's choice can
 };
 
 Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& device) {
@@ -68,15 +71,26 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
     p.inputs = "random";
   }
   p.seed = index;
+  if (d.range(0, 2) == 0) out.multiprocessors = static_cast<int>(d.range(2, 9));
   return out;
 }
 
-std::string command_line(const ProblemOptions& p, std::uint64_t emulator_seed) {
+// The host's choice, for so few keys never one that cuts tiles, as one that does; "" where there is none.
+std::string cutting_kernel(const Case& c) {
+  Selection s;
+  if (!select_forward(host_problem(c), &s).ok()) return "";
+  s.config.plan.split_tail = true;
+  return gen::check_forward(s.config).empty() ? s.config.name() : "";
+}
+
+std::string command_line(const Drawn& drawn, const std::string& kernel) {
+  const ProblemOptions& p = drawn.problem;
   std::ostringstream out;
   out << "flashptx run --device " << p.device << " --dtype " << p.dtype << (p.dtype_q.empty() ? "" : " --dtype-q " + p.dtype_q + " --dtype-k " + p.dtype_k + " --dtype-v " + p.dtype_v) << " --batch " << p.batch << " --heads "
       << p.heads << " --heads-kv " << p.heads_kv << " --seqlen-q " << p.seqlen_q << " --seqlen-k " << p.seqlen_k
       << " --head-dim " << p.head_dim << (p.causal ? " --causal" : "") << " --layout " << p.layout << " --inputs "
-      << p.inputs << " --seed " << p.seed << " --emulator-seed " << emulator_seed;
+      << p.inputs << " --seed " << p.seed << " --emulator-seed " << drawn.emulator_seed;
+  if (!kernel.empty()) out << " --kernel " << kernel << " --emulator-multiprocessors " << drawn.multiprocessors;
   return out.str();
 }
 
@@ -90,17 +104,19 @@ void run_fuzz(const FuzzOptions& o) {
     const Drawn drawn = draw_case(o.seed, index, o.device);
     DeviceRequest request = device_from(drawn.problem);
     request.emulator.cancelled = watched.cancelled;
-    request.emulator.seed = drawn.emulator_seed;
+    request.emulator.seed = drawn.emulator_seed, request.emulator.multiprocessors = drawn.multiprocessors;
     request.emulator.adversary_level = drawn.emulator_seed == 0 ? 0 : 2;
     const auto device = open_or_leave(request);
     const Case c = make_case(problem_from(drawn.problem), layout_from(drawn.problem), inputs_from(drawn.problem),
                              drawn.problem.seed, index % 3 != 0, 0);
     Attention attention(*device);
-    const Outcome r = run_case(*device, attention, c, {});
+    ForwardChoice choice;
+    if (drawn.multiprocessors) choice.kernel = cutting_kernel(c);
+    const Outcome r = run_case(*device, attention, c, choice);
     if (r.ok()) continue;
     if (interrupted()) break;
     ++failed;
-    std::printf("%s\n  %s\n", command_line(drawn.problem, drawn.emulator_seed).c_str(), r.complaint().c_str());
+    std::printf("%s\n  %s\n", command_line(drawn, choice.kernel).c_str(), r.complaint().c_str());
     std::fflush(stdout);
   }
   std::printf("fuzz: %llu cases, %llu failed\n", static_cast<unsigned long long>(index),

@@ -115,7 +115,7 @@ bool has_direct_p(const std::string& kernel) {
 
 std::string Outcome::complaint() const {
   if (!status.ok()) return status.message;
-  if (!guards_untouched) return "bytes beside O or LSE were overwritten";
+  if (!guards_untouched) return "bytes beside O, LSE or the workspace were overwritten";
   return error.first_failure;
 }
 
@@ -162,10 +162,12 @@ Outcome run_case(Device& device, Attention& attention, const Case& c, const Forw
   if (out.status.ok()) out.status = device.synchronize(nullptr);
   if (!out.status.ok()) return out;
 
-  bool o_guards = true, lse_guards = true;
+  bool o_guards = true, lse_guards = true, workspace_guards = true;
+  std::vector<std::uint8_t> unused;
   out.status = first_error({o.download(&out.o_bytes, &o_guards), lse.download(&out.lse_bytes, &lse_guards)});
+  if (out.status.ok() && at.workspace != 0) out.status = workspace.download(&unused, &workspace_guards);
   if (!out.status.ok()) return out;
-  out.guards_untouched = o_guards && lse_guards;
+  out.guards_untouched = o_guards && lse_guards && workspace_guards;
   if (!c.lse)  // not asked for, so not to be written
     for (std::uint8_t byte : out.lse_bytes) out.guards_untouched &= byte == 0xff;
   reference::Problem judged = p;
