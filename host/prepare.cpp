@@ -44,6 +44,8 @@ Status check_head_dim(std::int64_t d, int step, const std::string& why) {
 }
 
 Status check_steps(const PrepareProblem& p) {
+  if (p.heads_per_cta < 0 || p.heads_per_cta > 64 || (p.heads_per_cta & (p.heads_per_cta - 1)) != 0)
+    return invalid("heads_per_cta is " + text(p.heads_per_cta) + ": must be 0 or a power of two up to 64");
   if (p.lanes != 0 && p.lanes != 4 && p.lanes != 8) return invalid("lanes is " + text(p.lanes) + ": must be 0, 4 or 8");
   if (p.hadamard != Hadamard::none && p.hadamard != Hadamard::forward && p.hadamard != Hadamard::inverse)
     return invalid("hadamard is " + text(static_cast<int>(p.hadamard)) + ": must be 0 (none), 1 (forward) or 2 (inverse)");
@@ -133,7 +135,7 @@ struct PrepareArguments {
   std::uint64_t x = 0, y = 0, v = 0, vt = 0, scales = 0, amax = 0, cos = 0, sin = 0;
   std::int64_t x_stride_batch = 0, x_stride_seq = 0, x_stride_head = 0;  // bytes; of V too
   std::int64_t y_stride_batch = 0, y_stride_seq = 0, y_stride_head = 0;
-  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, prefetch_tables = 0;
+  std::uint32_t seqlen = 0, heads = 0, per_tensor = 0, block_rows = 0, position = 0, prefetch_tables = 0, heads_per_cta = 1;
   std::uint32_t block_count = 0, head_groups = 1, tile_factor = 0, tile_shift = 0;
   float fixed_scale = 0;
   std::uint32_t signs[8] = {};
@@ -155,7 +157,7 @@ constexpr Known known[] = {
     {"v_stride_seq", offsetof(PrepareArguments, x_stride_seq)},
     {"v_stride_head", offsetof(PrepareArguments, x_stride_head)},
     FLASHPTX_KNOWN(seqlen), FLASHPTX_KNOWN(heads), FLASHPTX_KNOWN(per_tensor), FLASHPTX_KNOWN(block_rows),
-    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(prefetch_tables),
+    FLASHPTX_KNOWN(position), FLASHPTX_KNOWN(prefetch_tables), FLASHPTX_KNOWN(heads_per_cta),
     FLASHPTX_KNOWN(block_count), FLASHPTX_KNOWN(head_groups), FLASHPTX_KNOWN(tile_factor), FLASHPTX_KNOWN(tile_shift),
     FLASHPTX_KNOWN(fixed_scale),
     FLASHPTX_KNOWN(signs[0]), FLASHPTX_KNOWN(signs[1]), FLASHPTX_KNOWN(signs[2]), FLASHPTX_KNOWN(signs[3]),
@@ -207,6 +209,17 @@ void set_groups(std::int64_t groups, PrepareArguments* a) {
   const std::uint64_t power = std::uint64_t{1} << (31 + log2), divisor = static_cast<std::uint64_t>(groups);
   a->head_groups = static_cast<std::uint32_t>(groups), a->tile_shift = static_cast<std::uint32_t>(31 + log2);
   a->tile_factor = static_cast<std::uint32_t>(power / divisor + (power % divisor != 0));
+}
+
+// With RoPE: cos and sin come from L2 once for so many heads. Four of the small tiles of a streaming kernel, which are 16 to 32 KB;
+// two blocks, which are as much each. Fewer where an SM would get too few CTAs for its rounds to end evenly.
+std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::int64_t tiles, int multiprocessors) {
+  if (!gen::takes_heads(c)) return 1;
+  if (p.heads_per_cta != 0) return p.heads_per_cta;
+  const std::int64_t fewest = std::int64_t{2} * multiprocessors * gen::rows_ctas_per_sm(c);
+  std::int64_t each = c.sink == Sink::quantize_blocks ? 2 : 4;
+  while (each > 1 && (each > p.heads || tiles * blocks(p.heads, each) * p.batch < fewest)) each /= 2;
+  return each;
 }
 
 }  // namespace
@@ -315,8 +328,10 @@ Status Prepare::run(const PrepareProblem& p, const PreparePointers& at, Stream s
       if (Status s = device_.fill(at.amax, 0, static_cast<std::size_t>(p.scale_count()) * 4, stream); !s.ok()) return s;
     const std::int64_t rows = c.sink == Sink::quantize_blocks ? p.block_rows : e->rows;
     const std::int64_t tiles = blocks(p.seqlen, rows);
-    set_groups(p.heads, &arguments);
-    if (Status s = launch(*e, arguments, tiles * p.heads, p.batch, stream); !s.ok()) return s;
+    const std::int64_t each = heads_each(p, c, tiles, device_.info().multiprocessors), groups = blocks(p.heads, each);
+    set_groups(groups, &arguments);
+    arguments.heads_per_cta = static_cast<std::uint32_t>(each);
+    if (Status s = launch(*e, arguments, tiles * groups, p.batch, stream); !s.ok()) return s;
   }
   return {};
 }

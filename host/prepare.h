@@ -35,7 +35,8 @@ struct PrepareProblem {
   std::int64_t table_rows = 0;       // positions that the tables have
   int lanes = 0;                     // rope, hadamard: threads that share a row, 4 or 8; 0 = decide for me
   int threads = 0;                   // blocks with rope or hadamard: of a CTA, a power of two; 0 = decide for me
-  bool prefetch_tables = true;       // rope: lines of cos and sin are asked for together with x
+  int heads_per_cta = 0;             // rope: heads that a CTA does in turn, a power of two; 0 = decide for me
+  bool prefetch_tables = false;      // blocks with rope: lines of cos and sin are asked for together with x
   bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }

@@ -115,13 +115,14 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
       add(f, t, ParamKind::pointer, std::string(to_string(c.table)) + " (positions, head_dim / 2), 16-byte aligned");
     add(f, "position", ParamKind::u32, "line of cos and sin that belongs to row 0");
   }
-  if (c.rope != Rope::none) add(f, "prefetch_tables", ParamKind::u32, "1: lines of cos and sin are fetched to L1 beside x; 0: not");
+  if (takes_heads(c)) add(f, "heads_per_cta", ParamKind::u32, "heads that a CTA does in turn, a power of two");
+  if (c.rope != Rope::none) add(f, "prefetch_tables", ParamKind::u32, "of quantize_blocks, 1: lines of cos and sin are fetched to L1 beside x; 0: not");
   if (c.hadamard != Hadamard::none)
     for (int i = 0; i < (c.head_dim + 31) / 32; ++i)
       add(f, "signs_" + std::to_string(i), ParamKind::u32,
           "bit j: column " + std::to_string(32 * i) + " + j is negated (hadamard_signs of gen/hadamard_signs.h)");
   add_sink(f, c);
-  add_grid(f, "heads");
+  add_grid(f, takes_heads(c) ? "ceil(heads / heads_per_cta)" : "heads");
   f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks && !c.transposed ? "block_rows" : std::to_string(tile_rows(c))) +
            ") * head_groups, batch";
   f.block_threads = rows_threads(c);

@@ -2,8 +2,10 @@
 //
 // Streaming sinks (store, amax, quantize) take a tile of rows once. quantize_blocks holds the rows of a block in
 // registers until their common magnitude is known; a block that does not fit is read a second time, from L2.
-// A CTA does one head: several in turn, with the next one's rows on their way to L2, were slower in every kind (H200; RoPE
-// d = 128 79 to 92 % of a copy against 95), for rounds of few CTAs end unevenly.
+// With RoPE a CTA does the same rows of several heads in turn: cos and sin of a row are twice the bytes of x (f32), and SMs get
+// 5.5 TB/s from L2, so that reading them anew for each head took as long as the kernel (H200, 42 to 52 us). Streaming sinks hold
+// them in registers, blocks find them in L1. The next head's rows are asked for as soon as there are registers for them.
+// Without RoPE a CTA does one head: in turn they were slower (73 to 80 % of a copy against 90), for rounds of few CTAs end unevenly.
 // Next: prepare_steps.cpp, prepare_scales.cpp.
 #include "gen/kernels/prepare_rows.h"
 
@@ -25,8 +27,10 @@ void share_row(const PrepareConfig& c, RowLayout* at) {
   const int pieces = c.head_dim / 8;
   // 64-byte reads at least where the row allows it, and few lanes: fewer shuffles.
   at->lanes = std::min(power_of_two_in(pieces), c.head_dim <= 128 ? 4 : 8);
-  // The pairs of half-split RoPE are unpacked together: with four lanes a few registers too many.
-  if (c.head_dim == 128 && c.rope == Rope::half && c.hadamard != Hadamard::none && c.sink == Sink::quantize_blocks) at->lanes = 8;
+  // RoPE: 16 values a thread, which leaves registers for cos and sin and for the next head's rows, and lines of cos and sin asked for
+  // 128 bytes at a time: interleaved pairs by four lanes ask for 64 (H200, d = 128, blocks: 52 us against 42).
+  if (c.rope != Rope::none && c.head_dim == 128) at->lanes = 8;
+  if (c.rope != Rope::none && c.head_dim == 256 && c.hadamard == Hadamard::none) at->lanes = 16;
   if (c.lanes != 0) at->lanes = c.lanes;
   at->vectors = pieces / at->lanes;
   // RoPE pairs a vector with the one half a row away, in the same thread.
@@ -51,6 +55,13 @@ class Frame {
   void coordinates();
   void first_chunk();
   void find(const char* tensor, const Reg& at);
+  void for_heads(const std::function<void()>& body);
+  void next_head(const Reg& more);
+  void has_head(const Reg& is, const Reg& head);
+  void load_row(int step, const std::vector<Reg>& words, const Reg& when);
+  void meet();
+  void stream_heads(Steps* steps, Scales* scales);
+  void held_blocks(Steps* steps, Scales* scales);
   Reg next_chunk(const Reg& more);
   void load(Steps* steps);
   void transform(int step, Steps* steps, const std::function<void(int v)>& take);
@@ -63,6 +74,7 @@ class Frame {
   void take(Scales* scales);
   void quantize(Scales* scales);
   void hold(Steps* steps);
+  void hold_loaded(Steps* steps);
 
   Kernel& k;
   const PrepareConfig& c;
@@ -84,6 +96,13 @@ void Frame::coordinates() {
   k.and_b32(r.piece, r.thread, r.at.lanes - 1);
   k.ld_param_u32(r.seqlen, "seqlen");
   tile_and_head(k, r.tile, r.head, r.batch, r.heads);
+  if (takes_heads(c)) {
+    k.scope([&] {
+      const Reg each = k.b32("heads_per_cta");
+      k.ld_param_u32(each, "heads_per_cta");
+      k.mul_lo_u32(r.head, r.head, each).note("the first of this CTA's heads");
+    });
+  }
   if (c.sink == Sink::quantize_blocks) {
     block_rows_ = k.b32("block_rows");
     k.ld_param_u32(block_rows_, "block_rows");
@@ -132,23 +151,63 @@ Reg Frame::next_chunk(const Reg& more) {
   return more;
 }
 
+// `body` for each of this CTA's heads.
+void Frame::for_heads(const std::function<void()>& body) {
+  if (!takes_heads(c)) return body();
+  k.scope([&] {
+    const Reg more = k.pred("has_more_heads");
+    k.loop("heads", [&] {
+      body();
+      next_head(more);
+      return more;
+    });
+  });
+}
+
+void Frame::next_head(const Reg& more) {
+  k.add_u32(r.head, r.head, 1);
+  has_head(more, r.head);
+}
+
+// Whether `head` is still this CTA's. Heads a CTA are a power of two, so that no register holds which is the last.
+void Frame::has_head(const Reg& is, const Reg& head) {
+  k.scope([&] {
+    const Reg each = k.b32("heads_per_cta"), left = k.pred("is_same_group");
+    k.ld_param_u32(each, "heads_per_cta");
+    k.sub_u32(each, each, 1);
+    k.and_b32(each, each, head);
+    k.setp("ne", "u32", left, each, 0);
+    k.setp("lt", "u32", is, head, r.heads);
+    k.and_pred(is, is, left);
+  });
+}
+
+// The pieces of one row of this thread; zeros for a row that is not there.
+void Frame::load_row(int step, const std::vector<Reg>& words, const Reg& when) {
+  // Read once; but in place, or by another CTA's RoPE, memory may be written while this kernel runs.
+  const std::string load = c.sink == Sink::store ? "ld.global.L1::no_allocate.v4.b32" : "ld.global.nc.L1::no_allocate.v4.b32";
+  for (int v = 0; v < r.at.vectors; ++v) {
+    const std::vector<Reg> piece(words.begin() + 4 * v, words.begin() + 4 * v + 4);
+    for (const Reg& word : piece) k.mov_b32(word, 0);
+    k.emit(load, {piece, address(r.x_at, 16 * v * r.at.lanes)}, Location::current()).when(when);
+  }
+  if (step + 1 < r.at.steps || r.at.trips > 1) next_step(r.x_at, "x_stride_seq");
+}
+
 // All pieces of this thread's rows, in flight at once; zeros for rows beyond the end.
 void Frame::load(Steps* steps) {
   k.scope([&] {
     const Reg row = k.b32("loaded_row");
-    // Read once; but in place, or by another CTA's RoPE, memory may be written while this kernel runs.
-    const std::string load = c.sink == Sink::store ? "ld.global.L1::no_allocate.v4.b32" : "ld.global.nc.L1::no_allocate.v4.b32";
     for (int step = 0; step < r.at.steps; ++step) {
       k.add_u32(row, r.row, step * r.at.rows_per_step());
       k.setp("lt", "u32", inside_[step], row, r.end);
-      for (int v = 0; v < r.at.vectors; ++v) {
-        for (const Reg& word : r.vector(step, v)) k.mov_b32(word, 0);
-        k.emit(load, {r.vector(step, v), address(r.x_at, 16 * v * r.at.lanes)}, Location::current()).when(inside_[step]);
-      }
-      next_step(r.x_at, "x_stride_seq");
+      load_row(step, r.row_words(step), inside_[step]);
     }
   });
-  if (c.rope != Rope::none) steps->prefetch_tables();
+  if (c.rope != Rope::none && !holds_table(c, r.at)) steps->prefetch_tables();
+}
+
+void Frame::meet() {
   if (c.hadamard != Hadamard::none) k.bar_sync_all(0).note("signs and H_16, written while these rows are on their way");
 }
 
@@ -173,6 +232,7 @@ void Frame::emit() {
   if (r.transforms()) steps = std::make_unique<Steps>(r);
   if (c.sink != Sink::store) scales = std::make_unique<Scales>(r);
   if (c.sink == Sink::quantize_blocks) return blocks(steps.get(), scales.get());
+  if (takes_heads(c)) return stream_heads(steps.get(), scales.get());
   stream(steps.get(), scales.get());
 }
 
@@ -187,6 +247,7 @@ void Frame::stream(Steps* steps, Scales* scales) {
   if (c.sink == Sink::quantize) scales->read();
   const auto trip = [&] {
     load(steps);
+    meet();
     for (int step = 0; step < r.at.steps; ++step) {
       if (steps != nullptr) transform(step, steps, [&](int v) { sink_values(step, v, steps, scales); });
       else sink_words(step, scales);
@@ -208,6 +269,53 @@ void Frame::stream(Steps* steps, Scales* scales) {
   scales->add_to_amax();
 }
 
+// One row of a thread, of each head in turn: cos and sin loaded once, the next head's row asked for before this one's is computed.
+void Frame::stream_heads(Steps* steps, Scales* scales) {
+  const bool ahead = loads_ahead(c, r.at);
+  Vec next;
+  if (ahead) next = k.b32("next_pair", r.words.size());
+  const Reg more = k.pred("has_more_heads"), loads = k.pred("loads_next");
+  const auto load_next = [&](const std::vector<Reg>& words) {
+    k.scope([&] {
+      const Reg stride = k.b64("head_stride"), head = k.b32("next_head");
+      k.ld_param_u64(stride, "x_stride_head");
+      k.add_u64(r.x_at, r.x_at, stride);
+      k.add_u32(head, r.head, 1);
+      has_head(loads, head);
+      k.and_pred(loads, loads, inside_[0]);
+      load_row(0, words, loads);
+    });
+  };
+  k.section("the first head's rows");
+  first_chunk();
+  find("x", r.x_at);
+  find("y", r.y_at);
+  load(steps);
+  if (holds_table(c, r.at)) steps->hold_table();
+  meet();
+  k.loop("heads", [&] {
+    if (ahead) load_next(next.all());
+    if (c.sink == Sink::amax) scales->clear();
+    if (c.sink == Sink::quantize) scales->read();
+    transform(0, steps, [&](int v) { sink_values(0, v, steps, scales); });
+    if (!ahead) load_next(r.row_words(0));
+    if (c.sink == Sink::amax) {
+      scales->reduce();
+      scales->add_to_amax();
+    }
+    for (int i = 0; i < next.size(); ++i) k.mov_b32(r.words[i], next[i]);
+    if (c.has_output()) {
+      k.scope([&] {
+        const Reg stride = k.b64("head_stride");
+        k.ld_param_u64(stride, "y_stride_head");
+        k.add_u64(r.y_at, r.y_at, stride);
+      });
+    }
+    next_head(more);
+    return more;
+  });
+}
+
 void Frame::sink_values(int step, int v, Steps* steps, Scales* scales) {
   if (c.sink == Sink::amax) return scales->take_values(v);
   if (c.sink == Sink::quantize) return scales->quantize_values(v, inside_[step]);
@@ -226,6 +334,11 @@ void Frame::sink_words(int step, Scales* scales) {
 void Frame::hold(Steps* steps) {
   find("x", r.x_at);
   load(steps);
+  meet();
+  hold_loaded(steps);
+}
+
+void Frame::hold_loaded(Steps* steps) {
   if (steps == nullptr) return;
   for (int step = 0; step < r.at.steps; ++step) transform(step, steps, [&](int v) { steps->pack(r.held(), step, v); });
 }
@@ -249,14 +362,52 @@ void Frame::blocks(Steps* steps, Scales* scales) {
   first_chunk();
   k.sub_u32(count, r.end, first_);
   k.setp("le", "u32", fits, count, r.at.rows());
-  k.if_else(fits, [&] {
-    hold(steps);
+  k.if_else(fits, [&] { held_blocks(steps, scales); }, [&] {
+    for_heads([&] {
+      first_chunk();
+      long_block(steps, scales);
+    });
+  }, "a block that registers hold");
+}
+
+// Of each head in turn; a row's registers take the next head's as soon as it is stored.
+void Frame::held_blocks(Steps* steps, Scales* scales) {
+  const bool turns = takes_heads(c);
+  const auto block = [&] {
+    hold_loaded(steps);
+    if (turns) {  // read again rather than held beside the rows
+      k.mov_b32(r.thread, special("tid.x"));
+      k.mov_b32(r.batch, special("ctaid.y"));
+    }
     scales->clear();
     take(scales);
     scales->reduce();
     scales->write_block();
-    quantize(scales);
-  }, [&] { long_block(steps, scales); }, "a block that registers hold");
+  };
+  find("x", r.x_at);
+  load(steps);
+  meet();
+  if (!turns) {
+    block();
+    return quantize(scales);
+  }
+  k.scope([&] {
+    const Reg more = k.pred("has_more_heads"), loads = k.pred("loads_next");
+    k.loop("heads", [&] {
+      block();
+      find("y", r.y_at);
+      next_head(more);
+      find("x", r.x_at);
+      k.section("to 8 bits, and the next head's rows");
+      for (int step = 0; step < r.at.steps; ++step) {
+        scales->quantize_words(step, inside_[step]);
+        if (step + 1 < r.at.steps) next_step(r.y_at, "y_stride_seq");
+        k.and_pred(loads, inside_[step], more);
+        load_row(step, r.row_words(step), loads);
+      }
+      return more;
+    });
+  });
 }
 
 // In chunks, and all of them again when the scale is known.
@@ -295,28 +446,50 @@ RowLayout row_layout(const PrepareConfig& c) {
   share_row(c, &at);
   if (c.sink == Sink::quantize_blocks) {
     const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
-    // A narrow row takes few registers beside: more threads rather than more rows in each.
+    // A narrow row takes few registers beside: more threads rather than more rows in each. With RoPE always (H200, d = 128: 42 us
+    // with 256 threads, 50 with 128).
     int most_steps = 1;
     while (transforms && 2 * most_steps * 4 * at.vectors <= (at.vectors <= 2 && at.lanes == 4 ? held_words / 2 : held_words)) most_steps *= 2;
+    if (c.rope != Rope::none) most_steps = 1;
     at.threads = std::min(most_threads, std::max(32, c.rows * at.lanes / most_steps));
     if (c.threads != 0) at.threads = c.threads;
     at.steps = c.rows * at.lanes / at.threads;
     return at;
   }
+  if (takes_heads(c)) {
+    at.threads = most_threads / 2;
+    return at;
+  }
   at.threads = most_threads;
   // A tile of 16 to 32 KB: butterflies leave registers for one row at a time.
   const int steps = at.vectors <= 2 ? 4 : 2;
-  at.steps = !mixes_by_mma(c, at) && (c.hadamard != Hadamard::none || c.rope != Rope::none) ? 1 : steps;
+  at.steps = !mixes_by_mma(c, at) && c.hadamard != Hadamard::none ? 1 : steps;
   at.trips = steps / at.steps;
   return at;
 }
+
+// Blocks of wide pieces of a row leave no register for it.
+bool takes_heads(const PrepareConfig& c) {
+  RowLayout at;
+  share_row(c, &at);
+  return c.rope != Rope::none && (c.sink != Sink::quantize_blocks || at.vectors <= 4);
+}
+
+bool holds_table(const PrepareConfig& c, const RowLayout& at) {
+  return takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= (c.hadamard == Hadamard::none ? 4 : 2);
+}
+
+bool loads_ahead(const PrepareConfig& c, const RowLayout& at) { return holds_table(c, at); }
 
 // What ptxas is to leave room for: it would take all registers that one CTA can have, or too few and spill.
 int rows_ctas_per_sm(const PrepareConfig& c) {
   const RowLayout at = row_layout(c);
   const int words = 4 * at.vectors * at.steps;
   int warps = 24;
-  if (c.rope == Rope::none && c.hadamard == Hadamard::none) {
+  if (takes_heads(c) && c.sink != Sink::quantize_blocks) {
+    const bool mixes = c.hadamard != Hadamard::none;
+    warps = at.vectors > 7 ? 8 : at.vectors > 2 ? 16 : mixes ? 24 : 32;
+  } else if (c.rope == Rope::none && c.hadamard == Hadamard::none) {
     warps = words <= 32 ? 32 : 24;
   } else if (mixes_by_mma(c, at) && at.vectors <= 4) {
     const bool rope = c.rope != Rope::none;

@@ -34,6 +34,8 @@ struct RowLayout {
   int pieces() const { return lanes * vectors; }
 };
 RowLayout row_layout(const PrepareConfig& c);
+bool holds_table(const PrepareConfig& c, const RowLayout& at);  // cos and sin in registers, for all heads
+bool loads_ahead(const PrepareConfig& c, const RowLayout& at);  // a head's rows while the one before is computed
 
 // Everything the parts of a kernel share. `words`: the 16-bit pairs as held, vector after vector, step after step.
 struct Rows {
@@ -45,6 +47,8 @@ struct Rows {
   DataType held() const { return transforms() ? DataType::bf16 : c.in; }
   bool transforms() const { return c.rope != Rope::none || c.hadamard != Hadamard::none; }
   std::vector<Reg> vector(int step, int v) const { return words.slice(4 * (step * at.vectors + v), 4); }
+
+  std::vector<Reg> row_words(int step) const { return words.slice(4 * step * at.vectors, 4 * at.vectors); }
 
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
@@ -67,6 +71,7 @@ struct Steps {
   // there, and may overwrite the row's words.
   void apply(int step, const std::function<void(int v)>& take);
   void prefetch_tables();
+  void hold_table();  // cos and sin of step 0, for all that follows
   // Piece v of value, rounded, to the words of the row; signs of the inverse are applied here.
   void pack(DataType type, int step, int v);
 
@@ -76,6 +81,7 @@ struct Steps {
   void table_address(int step);
   int table_line_bytes() const;
   int table_lane_bytes() const;
+  int table_slot(int v, int word) const;
   void load_table(int v, int word);
   void flip(const std::vector<Reg>& to, const std::vector<Reg>& from, int v);  // the signs of piece v
   struct Words {
@@ -104,6 +110,7 @@ struct Steps {
   Rows& r_;
   Vec signs_, lane_sign_, cosine_, sine_, turned_, h16_, zero_, row_, own_;
   std::vector<Vec> table_words_;  // cos, sin
+  bool held_ = false;  // cos and sin
   Reg signs_at_, other_, cos_at_, sin_at_, upper_;
 };
 

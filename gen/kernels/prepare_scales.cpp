@@ -31,7 +31,7 @@ Scales::Scales(Rows& rows) : r_(rows) {
     out_ = k.b32("eight_bytes", 2);
   }
   if (c.sink != Sink::quantize_blocks) index_ = k.b64("scale_at");
-  if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", 4 * r_.at.threads / 32, 16);
+  if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", (takes_heads(c) ? 8 : 4) * r_.at.threads / 32, 16);
   if (c.sink == Sink::quantize_blocks || !r_.transforms()) unpacked_ = k.f32("unpacked", 8);
 }
 
@@ -113,6 +113,10 @@ void Scales::reduce() {
     const Reg at = k.b32("partial_at"), t = k.b32("partial_offset"), leads = k.pred("leads_warp");
     const Vec others = k.f32("partial", warps);
     k.mov_b32(at, symbol("warp_largest"));
+    if (takes_heads(r_.c)) {
+      k.and_b32(t, r_.head, 1);
+      k.mad_lo_u32(at, t, 4 * warps, at).note("two places in turn: a warp may be a head ahead of those that read");
+    }
     k.and_b32(t, r_.thread, 31);
     k.setp("eq", "u32", leads, t, 0);
     k.shr_u32(t, r_.thread, 5);

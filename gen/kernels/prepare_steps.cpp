@@ -64,7 +64,9 @@ Steps::Steps(Rows& rows) : r_(rows) {
     });
   }
   if (c.rope != Rope::none) {
-    cosine_ = k.f32("cosine", 4), sine_ = k.f32("sine", 4);
+    held_ = holds_table(c, r_.at);
+    const int pairs = held_ ? 4 * r_.at.vectors : 4;
+    cosine_ = k.f32("cosine", pairs), sine_ = k.f32("sine", pairs);
     if (c.table == DataType::bf16)
       for (const char* name : {"cosine_pair", "sine_pair"}) table_words_.push_back(k.b32(name, c.rope == Rope::half ? 4 : 2));
     cos_at_ = k.b64("cos_at"), sin_at_ = k.b64("sin_at");
@@ -114,7 +116,7 @@ void Steps::apply(int step, const std::function<void(int v)>& take) {
   // What the transform reads: of an mma apart from the words, which its first results overwrite.
   const auto input = [&](int v) { return by_mma ? piece(row_, v) : r_.vector(step, v); };
   if (r_.c.rope != Rope::none) {
-    table_address(step);
+    if (!held_) table_address(step);
     const bool half = r_.c.rope == Rope::half;
     const int partner = half ? vectors / 2 : vectors;  // a pair's second vector is so much further
     for (int v = 0; v < partner; ++v)
@@ -375,20 +377,31 @@ void Steps::prefetch_tables() {
   });
 }
 
+// Where in cosine_ and sine_ the pairs of vector v stand that begin with this word.
+int Steps::table_slot(int v, int word) const { return !held_ ? 0 : r_.c.rope == Rope::half ? 8 * v + 2 * word : 4 * v; }
+
+void Steps::hold_table() {
+  const bool half = r_.c.rope == Rope::half;
+  table_address(0);
+  for (int v = 0; v < (half ? r_.at.vectors / 2 : r_.at.vectors); ++v)
+    for (int word = 0; word < 4; word += half ? 2 : 4) load_table(v, word);
+}
+
 // For four pairs of vector v: all that it has (interleaved), or those of two words with the other half's vector.
 void Steps::load_table(int v, int word) {
   Kernel& k = r_.k;
   const bool f32 = r_.c.table == DataType::f32;
   const int offset = v * r_.at.lanes * table_lane_bytes() + 2 * word * (f32 ? 4 : 2);
-  const Vec* words = &table_words_[0];
+  const int slot = table_slot(v, word);
+  const Vec* words = table_words_.data();
   for (const auto& [to, from] : {std::pair{&cosine_, &cos_at_}, std::pair{&sine_, &sin_at_}}) {
     if (f32) {
-      k.ld_global_nc("v4.f32", to->all(), address(*from, offset));
+      k.ld_global_nc("v4.f32", to->slice(slot, 4), address(*from, offset));
       continue;
     }
     // Of eight pairs both halves at once.
     if (word == 0) k.ld_global_nc(table_lane_bytes() == 16 ? "v4.b32" : "v2.b32", words->all(), address(*from, offset));
-    for (int i = 0; i < 2; ++i) unpack(r_, DataType::bf16, (*to)[2 * i], (*to)[2 * i + 1], (*words)[word + i]);
+    for (int i = 0; i < 2; ++i) unpack(r_, DataType::bf16, (*to)[slot + 2 * i], (*to)[slot + 2 * i + 1], (*words)[word + i]);
     ++words;
   }
 }
@@ -397,15 +410,16 @@ void Steps::load_table(int v, int word) {
 void Steps::rope(int v, int word) {
   Kernel& k = r_.k;
   const bool half = r_.c.rope == Rope::half;
-  load_table(v, word);
-  for (int i = 0; i < cosine_.size(); ++i) {
+  const int slot = table_slot(v, word);
+  if (!held_) load_table(v, word);
+  for (int i = 0; i < 4; ++i) {
     const Reg a = r_.value[piece_elems * v + (half ? 2 * word + i : 2 * i)];
     const Reg b = half ? r_.value[piece_elems * (v + r_.at.vectors / 2) + 2 * word + i] : r_.value[piece_elems * v + 2 * i + 1];
-    k.mul_f32(turned_[0], b, sine_[i]);
+    k.mul_f32(turned_[0], b, sine_[slot + i]);
     k.neg_f32(turned_[0], turned_[0]);
-    k.mul_f32(turned_[1], a, sine_[i]);
-    k.fma_rn_f32(a, a, cosine_[i], turned_[0]);
-    k.fma_rn_f32(b, b, cosine_[i], turned_[1]);
+    k.mul_f32(turned_[1], a, sine_[slot + i]);
+    k.fma_rn_f32(a, a, cosine_[slot + i], turned_[0]);
+    k.fma_rn_f32(b, b, cosine_[slot + i], turned_[1]);
   }
 }
 

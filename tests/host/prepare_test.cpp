@@ -210,6 +210,36 @@ TEST_SUITE("host/prepare") {
     }
   }
 
+  TEST_CASE("several heads a CTA in turn change no bit, whether or not they divide the heads") {
+    const auto same = [](const PrepareProblem& base) {
+      PrepareData data = make_prepare_data(base, "outliers", 9);
+      data.problem.heads_per_cta = 1;
+      const PrepareOutcome wanted = run(data, 0);
+      REQUIRE_MESSAGE(wanted.status.ok(), wanted.status.message);
+      for (int each : {2, 4}) {
+        CAPTURE(each);
+        data.problem.heads_per_cta = each;
+        CHECK(failure_of(data.problem, "outliers", 2) == "");
+        const PrepareOutcome got = run(data, 1);
+        REQUIRE_MESSAGE(got.status.ok(), got.status.message);
+        CHECK(got.got.y == wanted.got.y);
+        CHECK(got.got.scales == wanted.got.scales);
+      }
+    };
+    for (Rope r : {Rope::interleaved, Rope::half})
+      for (int d : {64, 128, 256, 96}) {
+        CAPTURE(d);
+        const PrepareProblem p = with(problem(1, 37, 5, d), Hadamard::forward, r, d == 64 ? DataType::bf16 : DataType::f32);
+        same(blocks(p, 64));
+        same(p);
+        same(stored(with(p, Hadamard::none, r)));
+      }
+    same(blocks(with(problem(2, 300, 3, 256), Hadamard::forward, Rope::half), 280));  // read twice
+    PrepareProblem p = with(problem(1, 8, 5, 64), Hadamard::none, Rope::half);
+    p.heads_per_cta = 3;
+    CHECK(failure_of(p, "random").find("heads_per_cta is 3") != std::string::npos);
+  }
+
   TEST_CASE("four and eight lanes to a row are right; others are refused") {
     for (const auto& [d, lanes] : {std::pair{64, 8}, std::pair{128, 8}, std::pair{256, 4}, std::pair{128, 4}})
       for (Rope r : {Rope::none, Rope::interleaved, Rope::half}) {
