@@ -61,6 +61,10 @@ class Frame {
   void load_row(int step, const std::vector<Reg>& words, const Reg& when);
   void meet();
   void stream_heads(Steps* steps, Scales* scales);
+  void stream_head(int place, Steps* steps, Scales* scales);
+  void load_next_head(int place);
+  void read_again();
+  void add_stride(const Reg& at, const char* stride);
   void held_blocks(Steps* steps, Scales* scales);
   Reg next_chunk(const Reg& more);
   void load(Steps* steps);
@@ -270,22 +274,8 @@ void Frame::stream(Steps* steps, Scales* scales) {
 }
 
 // One row of a thread, of each head in turn: cos and sin loaded once, the next head's row asked for before this one's is computed.
+// Its words have two places, which change parts, as copies would wait for what is on its way.
 void Frame::stream_heads(Steps* steps, Scales* scales) {
-  const bool ahead = loads_ahead(c, r.at);
-  Vec next;
-  if (ahead) next = k.b32("next_pair", r.words.size());
-  const Reg more = k.pred("has_more_heads"), loads = k.pred("loads_next");
-  const auto load_next = [&](const std::vector<Reg>& words) {
-    k.scope([&] {
-      const Reg stride = k.b64("head_stride"), head = k.b32("next_head");
-      k.ld_param_u64(stride, "x_stride_head");
-      k.add_u64(r.x_at, r.x_at, stride);
-      k.add_u32(head, r.head, 1);
-      has_head(loads, head);
-      k.and_pred(loads, loads, inside_[0]);
-      load_row(0, words, loads);
-    });
-  };
   k.section("the first head's rows");
   first_chunk();
   find("x", r.x_at);
@@ -293,34 +283,68 @@ void Frame::stream_heads(Steps* steps, Scales* scales) {
   load(steps);
   if (holds_table(c, r.at)) steps->hold_table();
   meet();
+  const Reg more = k.pred("has_more_heads");
   k.loop("heads", [&] {
-    if (ahead) load_next(next.all());
-    if (c.sink == Sink::amax) scales->clear();
-    if (c.sink == Sink::quantize) scales->read();
-    transform(0, steps, [&](int v) { sink_values(0, v, steps, scales); });
-    if (!ahead) load_next(r.row_words(0));
-    if (c.sink == Sink::amax) {
-      scales->reduce();
-      scales->add_to_amax();
-    }
-    for (int i = 0; i < next.size(); ++i) k.mov_b32(r.words[i], next[i]);
-    if (c.has_output()) {
-      k.scope([&] {
-        const Reg stride = k.b64("head_stride");
-        k.ld_param_u64(stride, "y_stride_head");
-        k.add_u64(r.y_at, r.y_at, stride);
+    stream_head(0, steps, scales);
+    next_head(more);
+    if (loads_ahead(c, r.at)) {
+      k.if_(more, [&] {
+        stream_head(1, steps, scales);
+        next_head(more);
       });
     }
-    next_head(more);
     return more;
   });
 }
 
+// What a register need not hold while values fill them.
+void Frame::read_again() {
+  k.mov_b32(r.thread, special("tid.x"));
+  k.mov_b32(r.batch, special("ctaid.y"));
+}
+
+// The head whose words stand in `place`.
+void Frame::stream_head(int place, Steps* steps, Scales* scales) {
+  const bool ahead = loads_ahead(c, r.at);
+  if (ahead) load_next_head(1 - place);
+  if (c.sink == Sink::amax) scales->clear();
+  if (c.sink == Sink::quantize) scales->read();
+  k.section("RoPE, Hadamard");
+  steps->apply(place, [&](int v) { sink_values(place, v, steps, scales); });
+  if (!ahead) load_next_head(place);
+  if (c.sink == Sink::amax) {
+    read_again();
+    scales->reduce();
+    scales->add_to_amax();
+  }
+  if (c.has_output()) add_stride(r.y_at, "y_stride_head");
+}
+
+void Frame::load_next_head(int place) {
+  k.scope([&] {
+    const Reg head = k.b32("next_head"), loads = k.pred("loads_next");
+    add_stride(r.x_at, "x_stride_head");
+    k.add_u32(head, r.head, 1);
+    has_head(loads, head);
+    k.and_pred(loads, loads, inside_[0]);
+    load_row(0, r.row_words(place), loads);
+  });
+}
+
+void Frame::add_stride(const Reg& at, const char* stride) {
+  k.scope([&] {
+    const Reg bytes = k.b64("head_stride");
+    k.ld_param_u64(bytes, stride);
+    k.add_u64(at, at, bytes);
+  });
+}
+
 void Frame::sink_values(int step, int v, Steps* steps, Scales* scales) {
+  const Reg inside = inside_[std::min(step, r.at.steps - 1)];  // of a second place too
   if (c.sink == Sink::amax) return scales->take_values(v);
-  if (c.sink == Sink::quantize) return scales->quantize_values(v, inside_[step]);
+  if (c.sink == Sink::quantize) return scales->quantize_values(v, inside);
   steps->pack(c.in, step, v);
-  k.st_global_v4_b32(address(r.y_at, 16 * v * r.at.lanes), r.vector(step, v)).when(inside_[step]);
+  k.st_global_v4_b32(address(r.y_at, 16 * v * r.at.lanes), r.vector(step, v)).when(inside);
 }
 
 void Frame::sink_words(int step, Scales* scales) {
@@ -375,10 +399,7 @@ void Frame::held_blocks(Steps* steps, Scales* scales) {
   const bool turns = takes_heads(c);
   const auto block = [&] {
     hold_loaded(steps);
-    if (turns) {  // read again rather than held beside the rows
-      k.mov_b32(r.thread, special("tid.x"));
-      k.mov_b32(r.batch, special("ctaid.y"));
-    }
+    if (turns) read_again();
     scales->clear();
     take(scales);
     scales->reduce();
@@ -436,7 +457,7 @@ Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), 
 
 void Rows::declare() {
   half = k.b16("half", 2), bits = k.b32("bits");
-  words = k.b32("pair", 4 * at.vectors * at.steps);
+  words = k.b32("pair", 4 * at.vectors * (loads_ahead(c, at) ? 2 : at.steps));
   if (transforms()) value = k.f32("value", 8 * at.vectors);
 }
 
@@ -479,7 +500,7 @@ bool holds_table(const PrepareConfig& c, const RowLayout& at) {
   return takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= (c.hadamard == Hadamard::none ? 4 : 2);
 }
 
-bool loads_ahead(const PrepareConfig& c, const RowLayout& at) { return holds_table(c, at); }
+bool loads_ahead(const PrepareConfig& c, const RowLayout& at) { return takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= 4; }
 
 // What ptxas is to leave room for: it would take all registers that one CTA can have, or too few and spill.
 int rows_ctas_per_sm(const PrepareConfig& c) {
@@ -488,7 +509,8 @@ int rows_ctas_per_sm(const PrepareConfig& c) {
   int warps = 24;
   if (takes_heads(c) && c.sink != Sink::quantize_blocks) {
     const bool mixes = c.hadamard != Hadamard::none;
-    warps = at.vectors > 7 ? 8 : at.vectors > 2 ? 16 : mixes ? 24 : 32;
+    const bool wide = at.vectors > 4 || (at.vectors == 4 && mixes && c.sink == Sink::amax);
+    warps = at.vectors > 7 ? 8 : wide ? 12 : at.vectors > 2 ? 16 : mixes ? 24 : 32;
   } else if (c.rope == Rope::none && c.hadamard == Hadamard::none) {
     warps = words <= 32 ? 32 : 24;
   } else if (mixes_by_mma(c, at) && at.vectors <= 4) {

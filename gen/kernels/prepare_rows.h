@@ -5,15 +5,15 @@
 // of most Hadamard stages stand in the same thread. `steps` rows per thread are in flight at once.
 //
 // What binds: an SM moves 27 KB/us at the speed of a copy (H200, 3.57 TB/s) and issues 224 lane instructions a ns. From
-// the SASS: lane instructions a value, their share of the slots at a copy's speed, CTAs an SM, and what a closed queue of them
-// (memory, issue, 1.3 us of latency) predicts as % of a copy.
-//                                    d = 64             d = 128            d = 256
-//   hadamard + blocks of 128           9.9 40 % 16 100     8.8 35 %  4  96   10.5 42 %  2  82   (d = 64: blocks of 64)
-//   hadamard + quantize                7.3 29 %  3  92     7.6 30 %  3  92
-//   rope half + hadamard + blocks     14.6 59 %  8  98    15.3 62 %  4  90   14.7 59 %  2  76   (interleaved d = 128: 12.9)
-//   rope half + hadamard + quantize   11.9 48 %  3  87    11.9 48 %  3  87
-// Before (16.7 to 18.7 instructions with rope, two or three CTAs at d = 128, rows asked for after a barrier) 60 to 69 % were
-// measured of rope + hadamard + blocks, 78 to 93 of hadamard + blocks. What took them away: bf16 unpacked by a shift and a
+// the SASS: lane instructions a value, and their share of the slots at a copy's speed.
+//                                    d = 64       d = 128      d = 256
+//   hadamard + blocks of 128           9.9 40 %     8.8 35 %   10.5 42 %   (d = 64: blocks of 64)
+//   hadamard + quantize                7.3 29 %     7.6 30 %
+//   rope half + hadamard + blocks     14.6 59 %    15.3 62 %   14.7 59 %
+// With RoPE what binds is L2: cos and sin in f32 are 4 bytes a value, twice x, and came to every SM anew for each head: 234 to 268 MB
+// at the 5.0 to 6.2 TB/s that were measured give the 42 to 52 us that were measured (copy: 38; half d = 64, 128, 256, with and
+// without Hadamard). Heads in turn divide that part by their number.
+// What keeps instructions few: bf16 unpacked by a shift and a
 // mask, for ptxas makes three instructions of two conversions; integer divisions; scales computed by all threads; stages of the
 // transform by mma that were additions; words of B kept in pairs of registers (moves otherwise, one for two mma).
 // Next: prepare_rows.cpp (the frame of a kernel), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.

@@ -116,7 +116,7 @@ void Steps::apply(int step, const std::function<void(int v)>& take) {
   // What the transform reads: of an mma apart from the words, which its first results overwrite.
   const auto input = [&](int v) { return by_mma ? piece(row_, v) : r_.vector(step, v); };
   if (r_.c.rope != Rope::none) {
-    if (!held_) table_address(step);
+    if (!held_) table_address(loads_ahead(r_.c, r_.at) ? 0 : step);  // there `step` is a place for words
     const bool half = r_.c.rope == Rope::half;
     const int partner = half ? vectors / 2 : vectors;  // a pair's second vector is so much further
     for (int v = 0; v < partner; ++v)
