@@ -52,6 +52,8 @@ SplitTail split_tail(const ForwardProblem& p, const KernelConfig& c, std::int64_
 bool let_split_tail(const ForwardProblem& p, std::int64_t ctas, KernelConfig* config) {
   // 56 bytes of spills: S, O and the transposing warps leave no register.
   if (config->problem.eight_bit() && !config->problem.v_transposed && config->problem.head_dim_v > 128) return false;
+  // With overlap 32 to 112 bytes.
+  if (config->problem.eight_bit() && config->problem.head_dim_v > std::max(192, config->problem.head_dim)) return false;
   if (split_tail(p, *config, ctas).parts == 0) return false;
   KernelConfig cut = *config;
   cut.plan.split_tail = true;

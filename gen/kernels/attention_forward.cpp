@@ -874,7 +874,10 @@ RegisterSplit register_split(const KernelConfig& c) {
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 255};  // as ptxas counts: 256 threads start with all registers there are
     case 2: {
-      const bool wide_producer = c.problem.eight_bit() ? (c.problem.scale_rows || c.plan.trace == Marks::all) && !c.problem.v_transposed : c.plan.dynamic_tiles;
+      // Beside V's slabs and two of Q and K the producer of a kernel that cuts tiles has no room for its part.
+      const bool wide_cut = c.plan.split_tail && c.problem.head_dim > 128;
+      const bool wide_producer = c.problem.eight_bit() ? (c.problem.scale_rows || c.plan.trace == Marks::all || wide_cut) && !c.problem.v_transposed
+                                                       : c.plan.dynamic_tiles;
       return wide_producer || (c.plan.cluster > 1 && !c.problem.eight_bit()) ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
     }
     case 3: return {32, 160, 128};

@@ -230,7 +230,10 @@ void emit_weigh(ForwardContext& f, const Reg& part) {
     for (int i = 0; i < count; i += 4)
       k.ld_global_v4_f32(std::vector<Reg>{to[i], to[i + 1], to[i + 2], to[i + 3]}, address(from, 512 * (first + i)));
   };
-  const int all = f.o_acc.size(), batch = std::min(all, f.s_acc.size() / 4 * 4);
+  const int all = f.o_acc.size();
+  // By blocks the scales' registers are not free: 4 to 12 bytes of spills at head_dim 240 and 256. 4 at 240 without.
+  const bool narrow = f.scales_blocks() || (f.eight_bit() && f.dv() == 240);
+  const int batch = std::min(all, narrow ? (f.config.plan.two_level ? 16 : 32) : f.s_acc.size() / 4 * 4);
   load(f.o_acc, 0, all, at);
   load(f.s_acc, 0, batch, other_at);
   for (int r = 0; r < 2; ++r) {

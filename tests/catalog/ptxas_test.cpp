@@ -1,6 +1,7 @@
 // ptxas on every catalogued kernel: it must assemble, spill nothing, serialise nothing and honour setmaxnreg.
 // Next: tests/catalog/golden_test.cpp.
 #include <map>
+#include <tuple>
 
 #include "gen/catalog.h"
 #include "host/select.h"
@@ -95,6 +96,17 @@ TEST_SUITE("catalog/ptxas") {
                 REQUIRE(select_forward(p, &s).ok());
                 if (let_split_tail(p, 132, &s.config)) kernels[s.config.name()] = s.config;
               }
+    // V of another width, V by rows for short sequences, fine scales for long ones.
+    for (const auto& [d, dv] : {std::pair{208, 64}, {256, 128}, {144, 128}, {128, 256}, {240, 240}, {256, 256}})
+      for (const auto& [rows, queries, keys] : {std::tuple{0, 300, 16384}, {0, 300, 40000}, {32, 4096, 4096}, {16, 4096, 40000}, {128, 4096, 8192}})
+        for (bool fast : {false, true}) {
+          ForwardProblem p;
+          p.dtype = DataType::e4m3, p.batch = 1, p.heads_q = 64, p.heads_kv = 64, p.head_dim = d, p.head_dim_v = dv;
+          p.seqlen_q = queries, p.seqlen_k = keys, p.allow_workspace = true, p.fast = fast, p.k_scale.block_rows = rows;
+          Selection s;
+          REQUIRE(select_forward(p, &s).ok());
+          if (let_split_tail(p, 132, &s.config)) kernels[s.config.name()] = s.config;
+        }
     CHECK(kernels.size() > 20);
     for (const auto& [name, config] : kernels) check_clean(config);
   }
