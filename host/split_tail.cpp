@@ -18,7 +18,8 @@ std::int64_t block_clocks(const KernelConfig& c) {
 
 // What a second part costs beside its blocks: Q, the first product and softmax without overlap, its store.
 constexpr std::int64_t part_clocks = 6000;
-// What the last wave must become shorter by: O is written and read in fp32 and weighed.
+// What the last wave must become shorter by: O is written and read in fp32 and weighed, by code that nobody has run before.
+// Measured (H200, 64 tiles of head_dim 256 and 1k keys, 7 of 16 blocks handed over): 11 us more than the blocks saved.
 constexpr std::int64_t merge_clocks = 24000;
 
 }  // namespace
@@ -50,7 +51,7 @@ SplitTail split_tail(const ForwardProblem& p, const KernelConfig& c, std::int64_
 }
 
 bool let_split_tail(const ForwardProblem& p, std::int64_t ctas, KernelConfig* config) {
-  // 56 bytes of spills: S, O and the transposing warps leave no register.
+  // Spilled 56 bytes; the producer has more registers since, and its time has not been measured.
   if (config->problem.eight_bit() && !config->problem.v_transposed && config->problem.head_dim_v > 128) return false;
   // With overlap 32 to 112 bytes.
   if (config->problem.eight_bit() && config->problem.head_dim_v > std::max(192, config->problem.head_dim)) return false;
