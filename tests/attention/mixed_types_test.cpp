@@ -51,7 +51,7 @@ std::string name_of(Combination t) {
   return s + "_";
 }
 
-void check(Bed& bed, const reference::Problem& p, const std::string& kernel = "", Layout layout = Layout::bshd,
+void check_mixed(Bed& bed, const reference::Problem& p, const std::string& kernel = "", Layout layout = Layout::bshd,
            const std::string& part = "", bool fast = false) {
   Case c = make_case(p, layout, Inputs::random, 3, true, 0);
   c.fast = fast;
@@ -65,28 +65,28 @@ void check(Bed& bed, const reference::Problem& p, const std::string& kernel = ""
 void every_combination(Bed& bed) {
   int i = 0;
   for (const Combination& t : combinations())
-    for (int dim : {64, 128}) check(bed, shape(t, dim, i++ % 2 ? Mask::full : Mask::causal));
-  check(bed, shape(mixture, 256, Mask::causal, 70, 200));
-  check(bed, shape(other, 256, Mask::full, 70, 200));
+    for (int dim : {64, 128}) check_mixed(bed, shape(t, dim, i++ % 2 ? Mask::full : Mask::causal));
+  check_mixed(bed, shape(mixture, 256, Mask::causal, 70, 200));
+  check_mixed(bed, shape(other, 256, Mask::full, 70, 200));
 }
 
 void what_takes_fp8(Bed& bed) {
   reference::Problem p = shape(mixture, 64, Mask::causal, 200, 200);
   p.heads_q = 6, p.heads_kv = 2, p.batch = 2;
-  check(bed, p, "", Layout::bhsd);
-  check(bed, p, "", Layout::qkv);
+  check_mixed(bed, p, "", Layout::bhsd);
+  check_mixed(bed, p, "", Layout::qkv);
   p = shape(other, 96, Mask::full);
   p.dtype_o = DataType::f16;
-  check(bed, p, "", Layout::bshd, "_of16_");
+  check_mixed(bed, p, "", Layout::bshd, "_of16_");
   p.head_dim_v = 64;
-  check(bed, p, "", Layout::bshd, "_d96v64_");
-  check(bed, shape(other, 64, Mask::full, 70, 0));
+  check_mixed(bed, p, "", Layout::bshd, "_d96v64_");
+  check_mixed(bed, shape(other, 64, Mask::full, 70, 0));
   for (const Combination& t : {mixture, other}) {
     const std::string head = name_of(t);
-    check(bed, shape(t, 64, Mask::full, 70, 650), head + "d64_full_vt__q192_kv128_s3_qs2__overlap_guarded3_dyn_ob");
-    check(bed, shape(t, 128, Mask::causal, 150, 650), head + "d128_causal__q192_kv128_s2_qs2__serial_pp_guarded1_dyn_ob_fold2");
-    check(bed, shape(t, 64, Mask::full, 70, 650), head + "d64_full__q128_kv128_s2__serial_pp_guarded3_ob_two");
-    check(bed, shape(t, 128, Mask::full, 130, 700), "", Layout::bshd, "_fast12", true);
+    check_mixed(bed, shape(t, 64, Mask::full, 70, 650), head + "d64_full_vt__q192_kv128_s3_qs2__overlap_guarded3_dyn_ob");
+    check_mixed(bed, shape(t, 128, Mask::causal, 150, 650), head + "d128_causal__q192_kv128_s2_qs2__serial_pp_guarded1_dyn_ob_fold2");
+    check_mixed(bed, shape(t, 64, Mask::full, 70, 650), head + "d64_full__q128_kv128_s2__serial_pp_guarded3_ob_two");
+    check_mixed(bed, shape(t, 128, Mask::full, 130, 700), "", Layout::bshd, "_fast12", true);
   }
 }
 

@@ -82,11 +82,11 @@ TEST_SUITE("catalog/ptxas") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
     std::map<std::string, KernelConfig> kernels;
     for (DataType dtype : {DataType::bf16, DataType::e4m3})
-      for (int d : {64, 96, 128, 192, 224, 240, 256})
+      for (int d : {64, 128, 192, 240, 256})
         for (bool v_transposed : {false, true})
-          for (int rows : {0, 64, 128})
+          for (int rows : {0, 128})
             for (bool fast : {false, true})
-              for (std::int64_t keys : {1024, 4096, 8192, 16384}) {
+              for (std::int64_t keys : {4096, 16384}) {
                 ForwardProblem p;
                 p.dtype = dtype, p.batch = 16384 / keys, p.heads_q = p.heads_kv = 2048 / d, p.head_dim = d;
                 p.seqlen_q = p.seqlen_k = keys, p.v_transposed = v_transposed, p.fast = fast, p.allow_workspace = true;
@@ -98,14 +98,13 @@ TEST_SUITE("catalog/ptxas") {
               }
     // V of another width, V by rows for short sequences, fine scales for long ones.
     for (const auto& [d, dv] : {std::pair{208, 64}, {256, 128}, {144, 128}, {128, 256}, {240, 240}, {256, 256}})
-      for (const auto& [rows, queries, keys] : {std::tuple{0, 300, 16384}, {0, 300, 40000}, {32, 4096, 4096}, {16, 4096, 40000}, {128, 4096, 8192}})
-        for (bool fast : {false, true}) {
-          ForwardProblem p;
-          p.dtype = DataType::e4m3, p.batch = 1, p.heads_q = 64, p.heads_kv = 64, p.head_dim = d, p.head_dim_v = dv;
-          p.seqlen_q = queries, p.seqlen_k = keys, p.allow_workspace = true, p.fast = fast, p.k_scale.block_rows = rows;
-          Selection s;
-          REQUIRE(select_forward(p, &s).ok());
-          if (let_split_tail(p, 132, &s.config)) kernels[s.config.name()] = s.config;
+      for (const auto& [rows, queries, keys] : {std::tuple{0, 300, 16384}, {0, 300, 40000}, {32, 4096, 4096}, {16, 4096, 40000}, {128, 4096, 8192}}) {
+        ForwardProblem p;
+        p.dtype = DataType::e4m3, p.batch = 1, p.heads_q = 64, p.heads_kv = 64, p.head_dim = d, p.head_dim_v = dv;
+        p.seqlen_q = queries, p.seqlen_k = keys, p.allow_workspace = true, p.k_scale.block_rows = rows;
+        Selection s;
+        REQUIRE(select_forward(p, &s).ok());
+        if (let_split_tail(p, 132, &s.config)) kernels[s.config.name()] = s.config;
         }
     CHECK(kernels.size() > 20);
     for (const auto& [name, config] : kernels) check_clean(config);

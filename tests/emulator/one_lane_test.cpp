@@ -12,7 +12,7 @@ namespace {
 
 // Warp 0 does `first`, its lane `arrives` frees, warp 1 waits and does `second`. %p1 to %p3: lane 0, lane 3, all but lane 3.
 // x is a line of shared memory that all have seen written, %at32 a word of its own for each thread.
-Status handed_on(const std::string& first, const std::string& second, const std::string& arrives = "@%p1") {
+Status passed_on_alone(const std::string& first, const std::string& second, const std::string& arrives = "@%p1") {
   Launcher l(0, 0);
   std::uint64_t out = l.buffer(256);
   LaunchDims dims;
@@ -64,50 +64,50 @@ TEST_SUITE("emulator/one lane") {
   TEST_CASE("a lane's arrival releases what it alone has read, whatever the others touched since they met") {
     for (const std::string& others : {std::string(), all_store, "@!%p1 ld.shared.u32 %r4, [%x+64];\n" + all_store}) {
       CAPTURE(others);
-      clean(handed_on(by("@%p1", load) + others, write_x));
-      clean(handed_on(others + by("@%p1", load), write_x));
-      clean(handed_on(by("@%p2", load) + others, write_x, "@%p2"));
+      clean(passed_on_alone(by("@%p1", load) + others, write_x));
+      clean(passed_on_alone(others + by("@%p1", load), write_x));
+      clean(passed_on_alone(by("@%p2", load) + others, write_x, "@%p2"));
     }
   }
   TEST_CASE("it does not release what another lane has read") {
     for (const std::string& others : {std::string(), all_store}) {
       CAPTURE(others);
-      reported(handed_on(by("@%p2", load) + others, write_x));
-      reported(handed_on(by("@%p1", load) + by("@%p2", load) + others, write_x));
-      reported(handed_on(by("@%p2", load) + by("@%p1", load) + others, write_x));
-      reported(handed_on(all_load + by("@%p1", load) + others, write_x));
-      reported(handed_on(by("@%p1", load) + all_load + others, write_x));
-      reported(handed_on(by("@%p1", load) + by("@%p3", load) + others, write_x, "@%p2"));
-      clean(handed_on(by("@%p2", load) + others + "bar.warp.sync 0xffffffff;\n" + by("@%p1", load), write_x));
-      clean(handed_on(all_load + others + "bar.warp.sync 0xffffffff;\n" + by("@%p1", load) + all_store, write_x));
+      reported(passed_on_alone(by("@%p2", load) + others, write_x));
+      reported(passed_on_alone(by("@%p1", load) + by("@%p2", load) + others, write_x));
+      reported(passed_on_alone(by("@%p2", load) + by("@%p1", load) + others, write_x));
+      reported(passed_on_alone(all_load + by("@%p1", load) + others, write_x));
+      reported(passed_on_alone(by("@%p1", load) + all_load + others, write_x));
+      reported(passed_on_alone(by("@%p1", load) + by("@%p3", load) + others, write_x, "@%p2"));
+      clean(passed_on_alone(by("@%p2", load) + others + "bar.warp.sync 0xffffffff;\n" + by("@%p1", load), write_x));
+      clean(passed_on_alone(all_load + others + "bar.warp.sync 0xffffffff;\n" + by("@%p1", load) + all_store, write_x));
     }
-    reported(handed_on(by("@%p1", load) + all_store, "@%p1 st.shared.u32 [%x+128], %t;"));  // own[0 to 31], stored by all
+    reported(passed_on_alone(by("@%p1", load) + all_store, "@%p1 st.shared.u32 [%x+128], %t;"));  // own[0 to 31], stored by all
   }
   TEST_CASE("nor what the lane reads behind its arrival") {
-    reported(handed_on(all_store + "@%p1 mbarrier.arrive.shared::cta.b64 _, [%r0];\n" + by("@%p1", load), write_x, "@!%p4"));
+    reported(passed_on_alone(all_store + "@%p1 mbarrier.arrive.shared::cta.b64 _, [%r0];\n" + by("@%p1", load), write_x, "@!%p4"));
   }
   TEST_CASE("the same of what it writes, for a reader") {
-    clean(handed_on(by("@%p1", store) + all_store, read_x));
-    reported(handed_on(by("@%p2", store) + all_store, read_x));
-    reported(handed_on(by("@%p1", store) + by("@%p2", store) + all_store, read_x));
-    reported(handed_on(by("@%p2", store) + by("@%p1", store) + all_store, read_x));
-    reported(handed_on(by("@%p2", load) + by("@%p1", store) + all_store, write_x));
-    reported(handed_on(all_load + by("@%p1", store) + all_store, write_x));
+    clean(passed_on_alone(by("@%p1", store) + all_store, read_x));
+    reported(passed_on_alone(by("@%p2", store) + all_store, read_x));
+    reported(passed_on_alone(by("@%p1", store) + by("@%p2", store) + all_store, read_x));
+    reported(passed_on_alone(by("@%p2", store) + by("@%p1", store) + all_store, read_x));
+    reported(passed_on_alone(by("@%p2", load) + by("@%p1", store) + all_store, write_x));
+    reported(passed_on_alone(all_load + by("@%p1", store) + all_store, write_x));
   }
   TEST_CASE("and for a copy, if the lane that wrote has fenced") {
     const std::string missing = "fence.proxy.async by the writer is missing";
-    clean(handed_on(by("@%p1", store) + by("@%p1", fence) + all_store, copy_x));
-    clean(handed_on(by("@%p1", store) + fence + all_store, copy_x));
-    reported(handed_on(by("@%p1", store) + all_store, copy_x), missing);
-    reported(handed_on(by("@%p1", store) + by("@%p2", fence) + all_store, copy_x), missing);
-    reported(handed_on(by("@%p1", fence) + by("@%p1", store) + all_store, copy_x), missing);
+    clean(passed_on_alone(by("@%p1", store) + by("@%p1", fence) + all_store, copy_x));
+    clean(passed_on_alone(by("@%p1", store) + fence + all_store, copy_x));
+    reported(passed_on_alone(by("@%p1", store) + all_store, copy_x), missing);
+    reported(passed_on_alone(by("@%p1", store) + by("@%p2", fence) + all_store, copy_x), missing);
+    reported(passed_on_alone(by("@%p1", fence) + by("@%p1", store) + all_store, copy_x), missing);
     // The write is published; the fence, by a lane that was left out, is not.
-    reported(handed_on(by("@%p1", store) + "bar.warp.sync 0xffffffff;\n" + by("@%p1", fence) + all_store, copy_x, "@%p2"), missing);
-    clean(handed_on(by("@%p1", store) + by("@%p1", fence) + "bar.warp.sync 0xffffffff;\n" + all_store, copy_x, "@%p2"));
+    reported(passed_on_alone(by("@%p1", store) + "bar.warp.sync 0xffffffff;\n" + by("@%p1", fence) + all_store, copy_x, "@%p2"), missing);
+    clean(passed_on_alone(by("@%p1", store) + by("@%p1", fence) + "bar.warp.sync 0xffffffff;\n" + all_store, copy_x, "@%p2"));
   }
   TEST_CASE("a lane's own copy knows what it wrote, not what another did") {
-    clean(handed_on(by("@%p1", store) + by("@%p1", fence) + all_store + copy_x, read_x));
-    reported(handed_on(by("@%p2", store) + fence + all_store + copy_x, read_x));
-    reported(handed_on(by("@%p1", store) + by("@%p1", fence) + by("@%p2", store) + by("@%p2", fence) + copy_x, read_x));
+    clean(passed_on_alone(by("@%p1", store) + by("@%p1", fence) + all_store + copy_x, read_x));
+    reported(passed_on_alone(by("@%p2", store) + fence + all_store + copy_x, read_x));
+    reported(passed_on_alone(by("@%p1", store) + by("@%p1", fence) + by("@%p2", store) + by("@%p2", fence) + copy_x, read_x));
   }
 }
