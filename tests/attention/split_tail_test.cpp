@@ -20,14 +20,14 @@ using test::Bed;
 
 namespace {
 
-KernelConfig parsed(const std::string& name) {
+KernelConfig cut_kernel(const std::string& name) {
   KernelConfig c;
   std::string error;
   REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
   return c;
 }
 
-Bed bed_of(std::uint64_t seed, int ctas) {
+Bed cut_bed(std::uint64_t seed, int ctas) {
   EmulatorOptions o;
   o.seed = seed, o.adversary_level = seed == 0 ? 0 : seed % 2 ? 2 : 1;
   o.multiprocessors = ctas;
@@ -41,7 +41,7 @@ ForwardProblem problem_of(std::int64_t batch, std::int64_t heads, std::int64_t s
   return p;
 }
 
-const char* const kernels[] = {
+const char* const cut_kernels[] = {
     "attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_tail",
     "attn_fwd_f16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_tail",
     "attn_fwd_bf16_d64_full__q128_kv48_s2__overlap_lazy8_dyn_tail",
@@ -82,7 +82,7 @@ struct Spied {
 };
 Spied run_spied(const Case& data, const ForwardChoice& choice, std::uint64_t seed, int ctas) {
   ArrivalsSpy spy(emulated(seed, ctas));
-  const EmittedKernel kernel = emit(parsed(choice.kernel));
+  const EmittedKernel kernel = emit(cut_kernel(choice.kernel));
   while (kernel.facts.params[spy.parameter].name != "tail_arrivals") ++spy.parameter;
   Attention attention(spy);
   const Outcome r = run_case(spy, attention, data, choice);
@@ -120,7 +120,7 @@ Case shaped(const KernelConfig& c, std::int64_t heads, std::int64_t blocks, std:
 
 TEST_SUITE("attention/split tail") {
   TEST_CASE("the shares cover every tile's keys once, and nobody has more than a whole tile's") {
-    const KernelConfig c = parsed("attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1");
+    const KernelConfig c = cut_kernel("attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1");
     int cut = 0;
     for (std::int64_t ctas : {2, 7, 114, 132, 256})
       for (std::int64_t heads : {1, 3, 16, 64, 100})
@@ -155,15 +155,15 @@ TEST_SUITE("attention/split tail") {
   }
 
   TEST_CASE("whoever comes second: right, and the same bits in every order") {
-    for (const char* name : kernels) {
-      const KernelConfig c = parsed(name);
+    for (const char* name : cut_kernels) {
+      const KernelConfig c = cut_kernel(name);
       for (const auto& [ctas, heads, blocks] :
            std::vector<std::tuple<int, int, int>>{{3, 4, 7}, {4, 3, 5}, {5, 1, 6}, {7, 2, 2}, {5, 2, 9}, {2, 1, 3}}) {
         const Case data = shaped(c, heads, blocks, static_cast<std::uint64_t>(ctas), heads != 2);
         std::vector<std::uint8_t> o, lse;
         const bool cuts = split_tail(host_problem(data), c, ctas, true).parts != 0;
         for (std::uint64_t seed = 0; seed < 3; ++seed) {
-          Bed bed = bed_of(seed, ctas);
+          Bed bed = cut_bed(seed, ctas);
           ForwardChoice choice;
           choice.kernel = name;
           const Outcome r = run_case(*bed.device, *bed.attention, data, choice);
@@ -178,9 +178,9 @@ TEST_SUITE("attention/split tail") {
 
   TEST_CASE("without the workspace no tile is cut: the bits of the kernel that cannot") {
     const std::string whole = "attn_fwd_bf16_d64_full__q128_kv64_s2__overlap_pp_guarded1_ob";
-    const KernelConfig c = parsed(whole + "_tail");
+    const KernelConfig c = cut_kernel(whole + "_tail");
     const Case data = shaped(c, 3, 6, 5, true);
-    Bed bed = bed_of(1, 4);
+    Bed bed = cut_bed(1, 4);
     ForwardChoice choice;
     choice.kernel = whole;
     const Outcome uncut = run_case(*bed.device, *bed.attention, data, choice);
@@ -219,7 +219,7 @@ TEST_SUITE("attention/split tail") {
     for (const char* name : {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_tail",
                              "attn_fwd_f16_d64_full__q128_kv64_s2__overlap_pp_guarded1_dyn_tail",
                              "attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_ob_tail"}) {
-      const KernelConfig c = parsed(name);
+      const KernelConfig c = cut_kernel(name);
       reference::Problem p;
       p.dtype = c.problem.dtype;
       p.heads_q = p.heads_kv = 3, p.head_dim = p.head_dim_v = 64;
@@ -234,7 +234,7 @@ TEST_SUITE("attention/split tail") {
           const Case data = test::scored_case(q, s);
           REQUIRE(split_tail(host_problem(data), c, ctas, true).parts != 0);
           for (std::uint64_t seed = 0; seed < 3; ++seed) {
-            Bed bed = bed_of(seed, ctas);
+            Bed bed = cut_bed(seed, ctas);
             ForwardChoice choice;
             choice.kernel = name;
             const Outcome r = run_case(*bed.device, *bed.attention, data, choice);
@@ -245,8 +245,8 @@ TEST_SUITE("attention/split tail") {
   }
 
   TEST_CASE("every launch leaves its arrivals zero, also where a part is done again") {
-    for (const char* name : kernels) {
-      const KernelConfig c = parsed(name);
+    for (const char* name : cut_kernels) {
+      const KernelConfig c = cut_kernel(name);
       for (const auto& [ctas, heads] : std::vector<std::pair<int, int>>{{5, 1}, {5, 2}, {4, 3}}) {
         const Case data = shaped(c, heads, 4, 2, true);
         ForwardChoice choice;
@@ -268,7 +268,7 @@ TEST_SUITE("attention/split tail") {
       CHECK(spy.left == 0);
     }
     // This test can fail: nobody takes the arrivals back.
-    choice.ptx = emit(parsed(choice.kernel)).text;
+    choice.ptx = emit(cut_kernel(choice.kernel)).text;
     const std::string clears = "add.u32 %unused, [%arrivals_at], %two;";
     for (std::size_t at; (at = choice.ptx.find(clears)) != std::string::npos;)
       choice.ptx.replace(at, clears.size(), "add.u32 %unused, [%arrivals_at], 0;");
@@ -278,7 +278,7 @@ TEST_SUITE("attention/split tail") {
   // The emulator orders global memory more than a GPU does: what it cannot miss is looked for in the text.
   TEST_CASE("a warp's rows are behind one fence before it says so, the other's ahead of one after") {
     std::vector<KernelConfig> all;
-    for (const char* name : kernels) all.push_back(parsed(name));
+    for (const char* name : cut_kernels) all.push_back(cut_kernel(name));
     for (const KernelConfig& c : catalog())
       if (c.plan.split_tail) all.push_back(c);
     for (const KernelConfig& c : all) {
@@ -303,7 +303,7 @@ TEST_SUITE("attention/split tail") {
   TEST_CASE("a maximum next to which fp32 forgets the sum, and rows that see only -inf: as without cutting") {
     for (const char* softmax : {"plain", "lazy8", "guarded1"}) {
       const std::string whole = std::string("attn_fwd_bf16_d64_full__q128_kv64_s2__overlap_pp_") + softmax + "_ob";
-      const KernelConfig c = parsed(whole + "_tail");
+      const KernelConfig c = cut_kernel(whole + "_tail");
       Case data = shaped(c, 3, 6, 5, true);
       // Heads have 64 columns: of the rows named, and of every key, all but the first are zero.
       const auto put = [](std::vector<std::uint8_t>& bytes, std::int64_t at, std::uint16_t bf16) {
@@ -317,7 +317,7 @@ TEST_SUITE("attention/split tail") {
       put(data.tensors.q, (40 * 3 + 1) * 64, 0xfa00);
       for (int ctas : {4, 5, 8}) {
         REQUIRE(split_tail(host_problem(data), c, ctas, true).parts != 0);
-        Bed bed = bed_of(1, ctas);
+        Bed bed = cut_bed(1, ctas);
         ForwardChoice choice;
         choice.kernel = whole;
         const Outcome uncut = run_case(*bed.device, *bed.attention, data, choice);
@@ -354,8 +354,8 @@ TEST_SUITE("attention/split tail") {
   TEST_CASE("gpu: cut tiles of every kind, 40 runs with the same bits") {
     Bed& gpu = test::gpu_bed();
     if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
-    for (const char* name : kernels) {
-      const KernelConfig c = parsed(name);
+    for (const char* name : cut_kernels) {
+      const KernelConfig c = cut_kernel(name);
       for (std::int64_t heads : {40, 100}) {
         const Case data = shaped(c, heads, 20, 3, true);
         ForwardChoice choice;
