@@ -218,8 +218,8 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   }
   // RMS error over plain at 1k keys: 4.6 % with two blocks at d=64 (5.2 % with one), 4.5 to 4.7 % with one above.
   p.guard_blocks = d <= 64 ? 2 : 1;
-  if (d <= 64) {  // four small warpgroups: exp binds, and more of them keep the MUFU busy (eight stages: + 0.3 % full to 1k,
-                  // 0.4 to 0.9 % causal to 2k, where the host takes them: warpgroups may drift by a tile's end)
+  if (d <= 64) {  // four small warpgroups: exp binds, and more of them keep the MUFU busy (eight stages: + 0.2 to 0.4 % full to
+                  // 1k, 0.5 to 0.7 % causal to 2k, where the host takes them: tools/bench/results/eight_stages_h200.csv)
     p.warpgroups = 4, p.tile_kv = 64, p.kv_stages = 4, p.q_stages = 2, p.o_own_buffer = true;
     if (short_rows) p.ping_pong = false;  // causal, 430 at 1k where the token gives 425
   } else if (d <= 128 && short_rows && problem.mask == Mask::full) {  // 693 at 1k where 192 x 64 gives less than 684

@@ -211,8 +211,8 @@ void set_groups(std::int64_t groups, PrepareArguments* a) {
   a->tile_factor = static_cast<std::uint32_t>(power / divisor + (power % divisor != 0));
 }
 
-// With RoPE: cos and sin come from L2 once for so many heads. Measured on an H200 at 1k, of a copy's speed: RoPE alone 99 to 103 %
-// with one head a CTA, 91 to 98 % with four; with Hadamard and blocks 68 to 69 % with two and 65 to 66 % with one (head_dim 64
+// With RoPE: cos and sin come from L2 once for so many heads. Measured on an H200 at 1k, of a copy's speed
+// (tools/bench/results/prepare_rope_variants_h200.csv): RoPE alone (half, f32) 99 to 103 % with one head a CTA, 91 to 98 % with more; with Hadamard and blocks 68 to 69 % with two and 65 to 66 % with one (head_dim 64
 // and 128), 64 % with four and 60 % with one (256, f32). Fewer where an SM would get too few CTAs for its rounds to end evenly.
 std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::int64_t tiles, int multiprocessors) {
   if (!gen::takes_heads(c)) return 1;

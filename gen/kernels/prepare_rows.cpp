@@ -2,8 +2,9 @@
 //
 // Streaming sinks (store, amax, quantize) take a tile of rows once. quantize_blocks holds the rows of a block in
 // registers until their common magnitude is known; a block that does not fit is read a second time, from L2.
-// With RoPE a CTA does the same rows of several heads in turn: cos and sin of a row are twice the bytes of x (f32), and SMs get
-// 5.5 TB/s from L2, so that reading them anew for each head took as long as the kernel (H200, 42 to 52 us). Streaming sinks hold
+// With RoPE a CTA does the same rows of several heads in turn: cos and sin of a row are twice the bytes of x (f32), and read
+// anew for each head they are more bytes from L2 than all the rest (the kernels took 42 to 52 us on an H200, by which SMs got 5 to
+// 6 TB/s). Streaming sinks hold
 // them in registers, blocks find them in L1. The next head's rows are asked for as soon as there are registers for them.
 // Without RoPE a CTA does one head: in turn they were slower (73 to 80 % of a copy against 90), for rounds of few CTAs end unevenly.
 // Next: prepare_steps.cpp, prepare_scales.cpp.

@@ -11,10 +11,11 @@
 // same bits in every run. How many blocks go where: host/split_tail.cpp.
 //
 // By count (blocks handed over as a share of all waves, less 8 us for the merge) and as measured on an H200 in turns with the
-// kernel that does not cut (bf16, full, 4k / 8k / 16k): head_dim 128 1.5 / 3.8 / 4.2 % and 1.3 / 4.2 / 4.6 %, 64 0.6 / 1.4 / 1.7 % and
-// 1.0 / 1.5 / 2.3 %, 256 0.8 / 1.6 / 2.0 % and 0.4 / 0.4 to 0.9 / 1.5 to 2.1 %; 8 bit, 128: 2.4 to 4.2 % at 8k and 16k. Where the chip is at its power limit
-// (several launches in a row at 16k) the gain at 128 stays, 4.5 %. What did not pay: publishing at the CTA's end only (a CTA
-// with four second parts then merges four tiles one after the other: -4 % at 256, 2k), and loads of the merge one by one (12 us).
+// kernel that does not cut (bf16, full, 4k / 8k / 16k, three starts of the machine): head_dim 128 1.5 / 3.8 / 4.2 % and 1.0 to 1.6 /
+// 4.0 to 4.4 / 4.4 to 4.8 %, 64 0.6 / 1.4 / 1.7 % and 1.0 / 1.3 to 2.0 / 2.2 to 2.4 %; 256 0.8 / 1.6 / 2.0 %, of which nothing was seen beyond
+// what one kernel's place in the round makes (0.5 % to 8k, 1.9 % at 16k); 8 bit, 128: 2.2 to 4.1 % at 8k and 16k. With four launches in a
+// row, at the power limit, 4.4 to 4.6 % at 128 and 16k (tools/bench/results/README.md). What did not pay: publishing at the CTA's end
+// only (a CTA with four second parts then merges four tiles one after the other: -4 % at 256, 2k).
 // Next: gen/tile/tile_load.cpp (the producer's order of tiles), gen/tile/epilogue.cpp.
 #include <algorithm>
 
@@ -215,7 +216,7 @@ void emit_store_part(ForwardContext& f, const Reg& failed) {
 namespace {
 
 // Both parts' rows into o_acc, weighed; LSE of both. All loads that registers are there for are issued before the first is
-// used (S's registers are free by now): one after the other they took 12 us at head_dim 256, more than cutting gains.
+// used (S's registers are free by now).
 void emit_weigh(ForwardContext& f, const Reg& part) {
   Kernel& k = f.k;
   Reg other = k.b32("second_part"), at = k.b64("first_at"), other_at = k.b64("second_at");

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include <doctest/doctest.h>
+
 #include "tools/flashptx/runner.h"
 #include "tools/flashptx/session.h"
 
@@ -34,6 +36,14 @@ inline Bed& emulator_bed() {
 inline Bed& gpu_bed() {
   static Bed bed = open_bed(DeviceChoice::cuda);
   return bed;
+}
+
+// A name that must parse.
+inline KernelConfig kernel_named(const std::string& name) {
+  KernelConfig c;
+  std::string error;
+  REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
+  return c;
 }
 
 }  // namespace flashptx::test

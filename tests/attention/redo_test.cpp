@@ -44,13 +44,6 @@ const Kind kinds[] = {
     {"attn_fwd_e4m3_d64_full_vt__q128_kv128_s2__serial_pp_guarded2_ob_c2", 110, 132, 140},
 };
 
-KernelConfig parsed(const std::string& name) {
-  KernelConfig c;
-  std::string error;
-  REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
-  return c;
-}
-
 constexpr int tiles_a_head = 2;
 
 // `heads` of two tiles. Row r of a head belongs to its tile r / 128; those of `failing` (numbers head * 2 + tile) meet
@@ -126,7 +119,7 @@ constexpr std::uint64_t seeds[] = {0, 1, 2};
 TEST_SUITE("attention/redo") {
   TEST_CASE("a tile is done again past the range, and not within it") {
     for (const Kind& kind : kinds) {
-      const KernelConfig c = parsed(kind.kernel);
+      const KernelConfig c = test::kernel_named(kind.kernel);
       Bed bed = bed_of(0, 1, c);
       expect(run(bed, c, jumping(c, 2, kind.below, {1})), 0, 0, c.name() + " below");
       expect(run(bed, c, jumping(c, 2, kind.above, {1})), 1, 1, c.name() + " above");
@@ -139,7 +132,7 @@ TEST_SUITE("attention/redo") {
 
   TEST_CASE("whichever tile of a CTA fails is done again, under every order") {
     for (const Kind& kind : kinds) {
-      const KernelConfig c = parsed(kind.kernel);
+      const KernelConfig c = test::kernel_named(kind.kernel);
       for (std::uint64_t seed : seeds) {
         Bed bed = bed_of(seed, 1, c);
         for (int tile = static_cast<int>(seed) * 2 + 2 - c.plan.cluster; tile < static_cast<int>(seed) * 2 + 2; ++tile)
@@ -153,7 +146,7 @@ TEST_SUITE("attention/redo") {
   // (kRedoSlots of gen/tile/forward_context.h) and the rest takes every maximum at once.
   TEST_CASE("all tiles of a CTA fail: at most three are done again") {
     for (const Kind& kind : kinds) {
-      const KernelConfig c = parsed(kind.kernel);
+      const KernelConfig c = test::kernel_named(kind.kernel);
       const Case all = jumping(c, 3, kind.far, {0, 1, 2, 3, 4, 5}), late = jumping(c, 3, kind.far, {2, 3, 5});
       std::uint64_t most = 0;
       for (std::uint64_t seed : seeds) {
@@ -172,7 +165,7 @@ TEST_SUITE("attention/redo") {
 
   TEST_CASE("without the redo these results are wrong") {
     for (const Kind& kind : kinds) {
-      const KernelConfig c = parsed(kind.kernel);
+      const KernelConfig c = test::kernel_named(kind.kernel);
       Bed bed = bed_of(0, 1, c);
       const Redone r = run(bed, c, jumping(c, 2, kind.far, {0}), true);
       CHECK_MESSAGE((r.outcome.status.ok() && !r.outcome.error.ok), c.name(), ": ", r.outcome.status.message);
@@ -184,7 +177,7 @@ TEST_SUITE("attention/redo") {
     Bed& gpu = test::gpu_bed();
     if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
     for (const Kind& kind : kinds) {
-      const KernelConfig c = parsed(kind.kernel);
+      const KernelConfig c = test::kernel_named(kind.kernel);
       constexpr int heads = 400;  // several tiles a CTA
       std::set<int> every, some;
       for (int t = 0; t < heads * tiles_a_head; ++t) {

@@ -20,13 +20,6 @@ using test::Bed;
 
 namespace {
 
-KernelConfig cut_kernel(const std::string& name) {
-  KernelConfig c;
-  std::string error;
-  REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
-  return c;
-}
-
 Bed cut_bed(std::uint64_t seed, int ctas) {
   EmulatorOptions o;
   o.seed = seed, o.adversary_level = seed == 0 ? 0 : seed % 2 ? 2 : 1;
@@ -82,7 +75,7 @@ struct Spied {
 };
 Spied run_spied(const Case& data, const ForwardChoice& choice, std::uint64_t seed, int ctas) {
   ArrivalsSpy spy(emulated(seed, ctas));
-  const EmittedKernel kernel = emit(cut_kernel(choice.kernel));
+  const EmittedKernel kernel = emit(test::kernel_named(choice.kernel));
   while (kernel.facts.params[spy.parameter].name != "tail_arrivals") ++spy.parameter;
   Attention attention(spy);
   const Outcome r = run_case(spy, attention, data, choice);
@@ -120,7 +113,7 @@ Case shaped(const KernelConfig& c, std::int64_t heads, std::int64_t blocks, std:
 
 TEST_SUITE("attention/split tail") {
   TEST_CASE("the shares cover every tile's keys once, and nobody has more than a whole tile's") {
-    const KernelConfig c = cut_kernel("attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1");
+    const KernelConfig c = test::kernel_named("attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1");
     int cut = 0;
     for (std::int64_t ctas : {2, 7, 114, 132, 256})
       for (std::int64_t heads : {1, 3, 16, 64, 100})
@@ -156,7 +149,7 @@ TEST_SUITE("attention/split tail") {
 
   TEST_CASE("whoever comes second: right, and the same bits in every order") {
     for (const char* name : cut_kernels) {
-      const KernelConfig c = cut_kernel(name);
+      const KernelConfig c = test::kernel_named(name);
       for (const auto& [ctas, heads, blocks] :
            std::vector<std::tuple<int, int, int>>{{3, 4, 7}, {4, 3, 5}, {5, 1, 6}, {7, 2, 2}, {5, 2, 9}, {2, 1, 3}}) {
         const Case data = shaped(c, heads, blocks, static_cast<std::uint64_t>(ctas), heads != 2);
@@ -178,7 +171,7 @@ TEST_SUITE("attention/split tail") {
 
   TEST_CASE("without the workspace no tile is cut: the bits of the kernel that cannot") {
     const std::string whole = "attn_fwd_bf16_d64_full__q128_kv64_s2__overlap_pp_guarded1_ob";
-    const KernelConfig c = cut_kernel(whole + "_tail");
+    const KernelConfig c = test::kernel_named(whole + "_tail");
     const Case data = shaped(c, 3, 6, 5, true);
     Bed bed = cut_bed(1, 4);
     ForwardChoice choice;
@@ -219,7 +212,7 @@ TEST_SUITE("attention/split tail") {
     for (const char* name : {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_tail",
                              "attn_fwd_f16_d64_full__q128_kv64_s2__overlap_pp_guarded1_dyn_tail",
                              "attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_ob_tail"}) {
-      const KernelConfig c = cut_kernel(name);
+      const KernelConfig c = test::kernel_named(name);
       reference::Problem p;
       p.dtype = c.problem.dtype;
       p.heads_q = p.heads_kv = 3, p.head_dim = p.head_dim_v = 64;
@@ -246,7 +239,7 @@ TEST_SUITE("attention/split tail") {
 
   TEST_CASE("every launch leaves its arrivals zero, also where a part is done again") {
     for (const char* name : cut_kernels) {
-      const KernelConfig c = cut_kernel(name);
+      const KernelConfig c = test::kernel_named(name);
       for (const auto& [ctas, heads] : std::vector<std::pair<int, int>>{{5, 1}, {5, 2}, {4, 3}}) {
         const Case data = shaped(c, heads, 4, 2, true);
         ForwardChoice choice;
@@ -268,7 +261,7 @@ TEST_SUITE("attention/split tail") {
       CHECK(spy.left == 0);
     }
     // This test can fail: nobody takes the arrivals back.
-    choice.ptx = emit(cut_kernel(choice.kernel)).text;
+    choice.ptx = emit(test::kernel_named(choice.kernel)).text;
     const std::string clears = "add.u32 %unused, [%arrivals_at], %two;";
     for (std::size_t at; (at = choice.ptx.find(clears)) != std::string::npos;)
       choice.ptx.replace(at, clears.size(), "add.u32 %unused, [%arrivals_at], 0;");
@@ -278,7 +271,7 @@ TEST_SUITE("attention/split tail") {
   // The emulator orders global memory more than a GPU does: what it cannot miss is looked for in the text.
   TEST_CASE("a warp's rows are behind one fence before it says so, the other's ahead of one after") {
     std::vector<KernelConfig> all;
-    for (const char* name : cut_kernels) all.push_back(cut_kernel(name));
+    for (const char* name : cut_kernels) all.push_back(test::kernel_named(name));
     for (const KernelConfig& c : catalog())
       if (c.plan.split_tail) all.push_back(c);
     for (const KernelConfig& c : all) {
@@ -303,7 +296,7 @@ TEST_SUITE("attention/split tail") {
   TEST_CASE("a maximum next to which fp32 forgets the sum, and rows that see only -inf: as without cutting") {
     for (const char* softmax : {"plain", "lazy8", "guarded1"}) {
       const std::string whole = std::string("attn_fwd_bf16_d64_full__q128_kv64_s2__overlap_pp_") + softmax + "_ob";
-      const KernelConfig c = cut_kernel(whole + "_tail");
+      const KernelConfig c = test::kernel_named(whole + "_tail");
       Case data = shaped(c, 3, 6, 5, true);
       // Heads have 64 columns: of the rows named, and of every key, all but the first are zero.
       const auto put = [](std::vector<std::uint8_t>& bytes, std::int64_t at, std::uint16_t bf16) {
@@ -355,7 +348,7 @@ TEST_SUITE("attention/split tail") {
     Bed& gpu = test::gpu_bed();
     if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
     for (const char* name : cut_kernels) {
-      const KernelConfig c = cut_kernel(name);
+      const KernelConfig c = test::kernel_named(name);
       for (std::int64_t heads : {40, 100}) {
         const Case data = shaped(c, heads, 20, 3, true);
         ForwardChoice choice;
