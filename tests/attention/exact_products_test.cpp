@@ -4,12 +4,14 @@
 // something else before the product has read them (reported of ptxas for sm_90a) changes some sums a little, which an
 // error bound may pass. So here scores are whole numbers, P is 1, 1/2, 1/4 or 0, V whole numbers: every sum is exact in fp32
 // and in the 14 bits of 8-bit products, and only the division by the row's sum is rounded. Each row of a tile sees another
-// pattern of P. FLASHPTX_EXACT_LAUNCHES: launches a kernel on the GPU.
+// pattern of P. FLASHPTX_EXACT_LAUNCHES: launches a kernel on the GPU. FLASHPTX_EXACT_IMAGES: a
+// folder with kernels as some assembler made them (tools/bench/assemblers.sh), to be asked the same.
 // Next: tests/catalog/wgmma_registers_test.cpp looks for the same fault in the machine code.
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "tests/attention/beds.h"
@@ -68,18 +70,17 @@ struct Exact {
 Exact exact_result(const reference::Problem& p) {
   Exact e;
   const auto dim = static_cast<std::size_t>(p.head_dim_v), heads = static_cast<std::size_t>(p.heads_q);
-  e.o.resize(static_cast<std::size_t>(p.seqlen_q) * heads * dim);
+  const auto rows = static_cast<std::size_t>(p.seqlen_q);
+  e.o.resize(rows * heads * dim), e.lse.resize(heads * rows);
   std::vector<float> values(static_cast<std::size_t>(p.seqlen_k) * dim);
-  std::vector<double> sums(dim);
   for (int h = 0; h < p.heads_q; ++h) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(value(h, static_cast<int>(i / dim), static_cast<int>(i % dim)));
-    for (int r = 0; r < p.seqlen_q; ++r) {
-      const auto keys = static_cast<int>(p.visible(r));
-      const int c = class_of(h, r, p.head_dim);
+    reference::parallel_for(p.seqlen_q, 0, [&](std::int64_t r) {
+      const auto keys = static_cast<int>(p.visible(r)), c = class_of(h, static_cast<int>(r), p.head_dim);
       int least = nothing;
       for (int k = 0; k < keys; ++k) least = std::min(least, level(h, k, c));
       double sum = 0;
-      std::fill(sums.begin(), sums.end(), 0.0);
+      std::vector<double> sums(dim, 0.0);
       for (int k = 0; k < keys; ++k) {
         const int below = level(h, k, c) - least;
         if (below > 100) continue;
@@ -88,10 +89,10 @@ Exact exact_result(const reference::Problem& p) {
         sum += weight;
         for (std::size_t d = 0; d < dim; ++d) sums[d] += weight * static_cast<double>(v[d]);
       }
-      e.lse.push_back(keys == 0 ? -INFINITY : std::log(sum) - least * std::log(2.0));
-      for (std::size_t d = 0; d < dim; ++d)
-        e.o[(static_cast<std::size_t>(r) * heads + static_cast<std::size_t>(h)) * dim + d] = keys == 0 ? 0 : sums[d] / sum;
-    }
+      const auto row = static_cast<std::size_t>(r), head = static_cast<std::size_t>(h);
+      e.lse[head * rows + row] = keys == 0 ? -INFINITY : std::log(sum) - least * std::log(2.0);
+      for (std::size_t d = 0; d < dim; ++d) e.o[(row * heads + head) * dim + d] = keys == 0 ? 0 : sums[d] / sum;
+    });
   }
   return e;
 }
@@ -183,16 +184,46 @@ std::string cubin_of(const std::string& text) {
   return test::read_file(folder.path("k.cubin"));
 }
 
+struct Asked {
+  std::vector<std::array<std::int64_t, 3>> shapes;  // heads, rows, keys
+  int launches = 1;
+};
+Asked of_a_gpu() {
+  const char* launches = std::getenv("FLASHPTX_EXACT_LAUNCHES");
+  return {{{4, 1000, 4096}, {2, few_rows, few_keys}, {3, 300, 130}}, launches ? std::max(1, std::atoi(launches)) : 100};
+}
+
+// The first complaint about a kernel, over all shapes.
+std::string complaint_of(Bed& bed, const KernelConfig& c, const std::string& image, const Asked& asked) {
+  for (const auto& [heads, rows, keys] : asked.shapes)
+    if (const std::string bad = Run(bed, c, image, heads, rows, keys).launch(asked.launches); !bad.empty())
+      return c.name() + " " + std::to_string(rows) + " x " + std::to_string(keys) + ": " + bad;
+  return "";
+}
+
 void every_kernel_on_the_gpu(Bed& gpu, bool by_ptxas) {
-  const char* asked = std::getenv("FLASHPTX_EXACT_LAUNCHES");
-  const int launches = asked ? std::max(1, std::atoi(asked)) : 100;
-  for (const KernelConfig& c : catalog()) {
-    const std::string image = by_ptxas ? cubin_of(emit(c).text) : "";
-    for (const auto& [heads, rows, keys] : {std::array<std::int64_t, 3>{4, 1000, 4096}, {2, few_rows, few_keys}, {3, 300, 130}}) {
-      const std::string complaint = Run(gpu, c, image, heads, rows, keys).launch(launches);
-      CHECK_MESSAGE(complaint.empty(), c.name(), " ", rows, " x ", keys, ": ", complaint);
-    }
+  for (const KernelConfig& c : catalog()) CHECK(complaint_of(gpu, c, by_ptxas ? cubin_of(emit(c).text) : "", of_a_gpu()) == "");
+}
+
+// FOLDER/ASSEMBLER/KERNEL.cubin, or .ptx for the device's own assembler: by assembler how many were asked, and complaints.
+struct Images {
+  std::map<std::string, int> asked;
+  std::vector<std::string> complaints;
+};
+Images exact_images(Bed& bed, const std::string& folder, const Asked& asked) {
+  Images out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string extension = entry.path().extension(), from = entry.path().parent_path().filename();
+    if (extension != ".cubin" && extension != ".ptx") continue;
+    KernelConfig c;
+    std::string bad;
+    const std::string image = test::read_file(entry.path());
+    ++out.asked[from];
+    if (image.empty()) bad = entry.path().string() + " is empty";
+    else if (KernelConfig::parse(entry.path().stem(), &c, &bad)) bad = complaint_of(bed, c, image, asked);
+    if (!bad.empty()) out.complaints.push_back(from + ": " + bad);
   }
+  return out;
 }
 
 }  // namespace
@@ -237,5 +268,37 @@ TEST_SUITE("attention/exact products") {
     if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
     every_kernel_on_the_gpu(gpu, true);
+  }
+
+  TEST_CASE("gpu: exact numbers from what other assemblers made") {
+    const char* folder = std::getenv("FLASHPTX_EXACT_IMAGES");
+    if (folder == nullptr) FLASHPTX_SKIP("FLASHPTX_EXACT_IMAGES names no folder of cubins");
+    Bed& gpu = test::gpu_bed();
+    if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
+    const Images images = exact_images(gpu, folder, of_a_gpu());
+    for (const auto& [from, count] : images.asked) MESSAGE(from << ": " << count << " kernels asked");
+    for (const std::string& complaint : images.complaints) FAIL_CHECK(complaint);
+    CHECK_FALSE(images.asked.empty());
+  }
+
+  TEST_CASE("emulator: of kernels in a folder the wrong one is named with its assembler") {
+    const test::ScratchFolder folder;
+    KernelConfig c;
+    std::string error;
+    REQUIRE_MESSAGE(KernelConfig::parse("attn_fwd_bf16_d64_full__q64_kv64_s2__overlap_guarded1", &c, &error), error);
+    const std::string text = emit(c).text;
+    for (const char* assembler : {"good", "bad"}) std::filesystem::create_directory(folder.path(assembler));
+    test::write_file(folder.path("good/" + c.name() + ".ptx"), text);
+    test::write_file(folder.path("good/notes.txt"), "left alone");
+    test::write_file(folder.path("bad/attn_fwd_bf16_d64_full__q64_kv64_s2__frobnicate.ptx"), text);
+    test::write_file(folder.path("bad/" + c.name() + ".cubin"), "");
+    for (const emulator::test::Mutant& m : emulator::test::make_mutants(text))
+      if (m.kind == "early A write") test::write_file(folder.path("bad/" + c.name() + ".ptx"), m.text(text));
+    Bed bed = adversary(2, 2, false);
+    const Images images = exact_images(bed, folder.path(""), {{{1, few_rows, few_keys}}, 1});
+    CHECK(images.asked.at("good") == 1);
+    CHECK(images.asked.at("bad") == 3);
+    REQUIRE(images.complaints.size() == 3);
+    for (const std::string& complaint : images.complaints) CHECK(complaint.rfind("bad: ", 0) == 0);
   }
 }

@@ -1,6 +1,7 @@
 // Statistics of samples, the paper's grid, and the choice of rows that are checked.
 // Next: tools/flashptx/bench.h.
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "tests/support.h"
@@ -85,5 +86,42 @@ TEST_SUITE("tools/bench") {
       CHECK(device.launched >= 2 * (1 + 7));
     }
     CHECK(device.allocated == 0);
+  }
+
+  TEST_CASE("what two folders hold of one kernel runs as it stands in each, in turns, under the file's path") {
+    const test::ScratchFolder folder;
+    const std::string name = "attn_fwd_bf16_d64_causal__q64_kv64_s2__overlap_guarded2";
+    KernelConfig config;
+    std::string error;
+    REQUIRE_MESSAGE(KernelConfig::parse(name, &config, &error), error);
+    const std::string text = emit(config).text;
+    for (const char* assembler : {"one", "two", "none", "empty"}) std::filesystem::create_directory(folder.path(assembler));
+    test::write_file(folder.path("one/" + name + ".ptx"), text);
+    test::write_file(folder.path("one/notes.txt"), "no kernel");
+    test::write_file(folder.path("two/" + name + ".ptx"), text + "// another text\n");
+    test::write_file(folder.path("empty/" + name + ".cubin"), "");
+    CHECK_THROWS_WITH(kernels_of_folder(folder.path("none")), doctest::Contains("holds no attn_fwd_*.cubin"));
+    CHECK_THROWS_WITH(kernels_of_folder(folder.path("empty")), doctest::Contains("is empty"));
+    std::vector<BenchKernel> kernels = kernels_of_folder(folder.path("one"));
+    REQUIRE(kernels.size() == 1);
+    kernels.push_back(kernels_of_folder(folder.path("two")).at(0));
+    CHECK(kernels[0].choice.ptx == text);
+    CHECK(kernels[1].choice.ptx == text + "// another text\n");
+    kernels.push_back(kernels[1]);
+    kernels[2].choice.ptx = "\x7f" "ELF";  // machine code: the emulator cannot run it, and that is no figure
+    test::TimedEmulator device;
+    BenchOptions options;
+    options.mode = BenchMode::interleaved, options.repeats = 6, options.rounds = 2;
+    std::vector<BenchRow> rows;
+    REQUIRE(Bench(device, options).run(cells({{DataType::bf16}, {64}, {64}, {Mask::causal}, 64, 64}).front(), kernels, &rows).ok());
+    REQUIRE(rows.size() == 3);
+    for (int i : {0, 1}) {
+      CHECK_MESSAGE(rows[static_cast<std::size_t>(i)].has_figure(), rows[static_cast<std::size_t>(i)].note);
+      CHECK(rows[static_cast<std::size_t>(i)].kernel == name);
+    }
+    CHECK(rows[0].label == "file:" + folder.path("one/" + name + ".ptx"));
+    CHECK(rows[1].label == "file:" + folder.path("two/" + name + ".ptx"));
+    CHECK_FALSE(rows[2].has_figure());
+    CHECK(rows[2].note != "");
   }
 }

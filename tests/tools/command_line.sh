@@ -107,6 +107,14 @@ for command in 'run --device emulator --seqlen 70 --head-dim 64' 'probe --device
   case_is "$command refuses an empty name" says 2 'ptx: wants a value' "$flashptx" $command --ptx ''
   case_is "$command refuses a folder" says 2 'directory' "$flashptx" $command --ptx "$scratch"
 done
+mkdir -p "$scratch/no_kernels" "$scratch/empty_kernels"
+: > "$scratch/empty_kernels/$name.cubin"
+case_is 'bench refuses a folder without kernels by its name' says 2 "$scratch/no_kernels holds no attn_fwd_" \
+  "$flashptx" bench --cubin-dir "$scratch/no_kernels"
+case_is 'bench refuses an empty cubin by its name, in the second folder too' says 2 "empty_kernels/$name.cubin is empty" \
+  "$flashptx" bench --cubin-dir ptx --cubin-dir "$scratch/empty_kernels"
+case_is 'sass takes the assembler that FLASHPTX_PTXAS names' says 2 "$scratch/no_such_ptxas.*could not be started\|nvdisasm" \
+  env FLASHPTX_PTXAS="$scratch/no_such_ptxas" "$flashptx" sass "$name"
 case_is 'trace --from refuses a folder by its name' says 2 "cannot read $scratch" "$flashptx" trace --from "$scratch"
 case_is 'sass refuses a folder by its name' says 2 "no such file.*$scratch" "$flashptx" sass "$scratch"
 case_is 'an empty kernel name is not the default kernel' says 2 'name: wants a value' "$flashptx" emit ''

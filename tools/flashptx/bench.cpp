@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 
@@ -54,6 +57,26 @@ bool parse_bench_mode(const std::string& text, BenchMode* out) {
       return true;
     }
   return false;
+}
+
+std::vector<BenchKernel> kernels_of_folder(const std::string& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string extension = entry.path().extension();
+    if ((extension == ".cubin" || extension == ".ptx") && entry.path().stem().string().rfind("attn_fwd_", 0) == 0)
+      files.push_back(entry.path());
+  }
+  if (files.empty()) throw std::invalid_argument(folder + " holds no attn_fwd_*.cubin or .ptx");
+  std::sort(files.begin(), files.end());
+  std::vector<BenchKernel> out;
+  for (const auto& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    std::string image{std::istreambuf_iterator<char>(in), {}};
+    // An empty image would stand for the kernel as generated.
+    if (image.empty()) throw std::invalid_argument(file.string() + " is empty or cannot be read");
+    out.push_back({"file:" + file.string(), {file.stem().string(), std::move(image), {}}});
+  }
+  return out;
 }
 
 std::vector<reference::Problem> cells(const BenchGrid& grid) {

@@ -23,11 +23,15 @@ const char* to_string(BenchMode mode);
 bool parse_bench_mode(const std::string& text, BenchMode* out);
 
 struct BenchKernel {
-  std::string label;      // as printed: the name, "host" for the host's choice, "cubin:NAME"
+  std::string label;      // as printed: the name, "host" for the host's choice, "file:PATH"
   ForwardChoice choice;
   std::optional<Fp8Options> chain = {};  // 16-bit problems: preparation and FP8 attention, all of it timed
   bool fast = false;      // ForwardProblem::fast, of 8-bit problems
 };
+
+// Every attn_fwd_*.cubin and .ptx of a folder, by name: the file's is the kernel's, the path its label. Refuses by
+// exception a folder without any.
+std::vector<BenchKernel> kernels_of_folder(const std::string& folder);
 
 struct BenchGrid {
   std::vector<DataType> dtypes = {DataType::bf16};

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -30,7 +29,8 @@ struct BenchCommand {
   BenchGrid grid;
   BenchOptions bench;
   ChainOptions chain;
-  std::string mode = "burst", csv, cubin_dir;
+  std::vector<std::string> cubin_dirs;
+  std::string mode = "burst", csv;
   bool json = false, fast = false;
   int ordinal = 0;
 };
@@ -46,17 +46,8 @@ std::vector<BenchKernel> kernels_of(const BenchCommand& o) {
   std::vector<BenchKernel> out;
   for (const std::string& name : o.kernels)
     out.push_back({name, name == "host" ? ForwardChoice{} : ForwardChoice{name, "", {}}});
-  if (!o.cubin_dir.empty()) {
-    std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(o.cubin_dir)) {
-      const std::string extension = entry.path().extension();
-      if ((extension == ".cubin" || extension == ".ptx") && entry.path().stem().string().rfind("attn_fwd_", 0) == 0)
-        files.push_back(entry.path());
-    }
-    std::sort(files.begin(), files.end());
-    for (const auto& file : files)
-      out.push_back({"file:" + file.filename().string(), {file.stem().string(), read_or_leave(file), {}}});
-  }
+  for (const std::string& folder : o.cubin_dirs)
+    for (BenchKernel& k : kernels_of_folder(folder)) out.push_back(std::move(k));
   if (out.empty()) out.push_back({"host", {}});
   const std::size_t kernels = o.schedules.empty() ? 0 : out.size();
   for (const std::string& s : o.schedules)
@@ -149,8 +140,9 @@ void print_row(const BenchRow& r) {
   } else {
     std::printf("no figure: %s", r.note.c_str());
   }
-  const bool chain = r.label.find(" in, everything timed") != std::string::npos;
-  std::printf("  %s\n", r.kernel.empty() ? r.label.c_str() : (r.kernel + (chain ? "; " + r.label : "")).c_str());
+  // The kernel's name does not say all of a chain or of a file.
+  const bool more = r.label.find(" in, everything timed") != std::string::npos || r.label.rfind("file:", 0) == 0;
+  std::printf("  %s\n", r.kernel.empty() ? r.label.c_str() : (r.kernel + (more ? "; " + r.label : "")).c_str());
   std::fflush(stdout);
 }
 
@@ -251,7 +243,10 @@ void add_bench(Command& app) {
   Command* c = app.add_subcommand("bench", "Time kernels over the FlashAttention-3 paper's grid or a chosen one");
   c->add_option("--kernel", o.kernels, "Kernel names, several in turns; `host` is the host's choice (default)");
   c->add_option("--schedule", o.schedules, "Each kernel also with this schedule, a built-in name or a file; may be repeated");
-  c->add_option("--cubin-dir", o.cubin_dir, "Also every attn_fwd_*.cubin or .ptx of this folder")
+  c->add_option("--cubin-dir", o.cubin_dirs,
+                "Also every attn_fwd_*.cubin (machine code as it is) or .ptx (the driver assembles it) of this folder, named as\n"
+                "its kernel; several folders: the same kernels from several assemblers in turns. A --kernel is always text\n"
+                "that the driver assembles")
       ->check(existing_folder());
   c->add_option("--mode", o.mode, "burst (after a rest), interleaved (kernels in turns), sustained (at the power limit)")
       ->check(one_of({"burst", "interleaved", "sustained"}))
