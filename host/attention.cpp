@@ -218,7 +218,9 @@ void Attention::set_tail(ForwardPlan& plan, bool always) const {
   if (!plan.kernel_->binding.tail) return;
   plan.tiles_ = static_cast<std::uint32_t>(forward_tiles(plan.problem_, c));
   if (!plan.problem_.allow_workspace) return;
-  plan.tail_ = split_tail(plan.problem_, c, device_.info().multiprocessors - sm_margin_, always);
+  const int ctas = device_.info().multiprocessors - sm_margin_;
+  plan.tail_ = split_tail(plan.problem_, c, ctas);  // a kernel asked for by name cuts as the host's choice would
+  if (plan.tail_.parts == 0 && always) plan.tail_ = split_tail(plan.problem_, c, ctas, true);
   if (plan.tail_.parts == 0) return;
   plan.tail_offset_ = (plan.workspace_bytes_ + 255) / 256 * 256;
   plan.workspace_bytes_ = plan.tail_offset_ + plan.tail_.workspace_bytes;

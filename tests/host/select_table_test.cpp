@@ -61,6 +61,8 @@ TEST_SUITE("host/select_table") {
       std::string error;
       REQUIRE_MESSAGE(KernelConfig::parse(r.kernel, &config, &error), error);
       CHECK_MESSAGE(gen::check_forward(config) == "", r.kernel);
+      // A row serves calls without a workspace and without fast mode; both are added by rules.
+      CHECK_MESSAGE((!config.plan.split_tail && config.plan.direct_of_16 == 0), r.kernel);
       CHECK(config.problem.dtype == r.dtype);
       CHECK(config.problem.mask == r.mask);
       CHECK(std::max(config.problem.head_dim, config.problem.head_dim_v) == r.head_dim_max);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "gen/kernels/attention_forward.h"
+#include "host/split_tail.h"
 #include "tests/forwarding_device.h"
 #include "tests/support.h"
 
@@ -53,6 +54,29 @@ struct PretendedGpu : test::ForwardingDevice {
     return {};
   }
 };
+
+// Times without running anything, on as many multiprocessors as an H200 has: cut tiles are the fastest.
+struct NothingRuns : PretendedGpu {
+  std::multiset<std::size_t> allocated;
+  NothingRuns() { information.multiprocessors = 132; }
+  Status allocate(std::size_t bytes, std::uint64_t* address) override {
+    allocated.insert(bytes);
+    return PretendedGpu::allocate(bytes, address);
+  }
+  Status launch(LoadedKernel* k, const LaunchDims&, void**, int, Stream) override {
+    last_entry = k->entry;
+    return {};
+  }
+  Status time(const std::function<Status()>& work, int, int repeats, Stream, std::vector<float>* out) override {
+    if (Status s = work(); !s.ok()) return s;
+    out->assign(static_cast<std::size_t>(repeats), last_entry.find("_tail") != std::string::npos ? 1.0f : 1.1f);
+    return {};
+  }
+};
+
+bool has(const std::vector<Exclusion>& list, const char* reason) {
+  return std::any_of(list.begin(), list.end(), [&](const Exclusion& e) { return e.reason.rfind(reason, 0) == 0; });
+}
 
 tune::Timing final_row(const std::string& kernel, double ratio, double tflops,
                  const std::string& stage = "final") {
@@ -147,6 +171,102 @@ TEST_SUITE("tools/tune") {
     REQUIRE(KernelConfig::parse("attn_fwd_bf16_d128_full__q64_kv64_s2__overlap_guarded2", &alone,
                                 nullptr));
     CHECK(not_worth_trying(alone).rfind("one warpgroup", 0) == 0);
+  }
+
+  TEST_CASE("cut tiles and pairs of CTAs are offered where they are legal and have something to gain") {
+    SpaceOptions near;
+    near.distance = 1;
+    const Space space = enumerate(d128, {512, 16384}, near);
+    int cut = 0, paired = 0;
+    for (const Candidate& c : space.candidates) {
+      const Plan& p = c.config.plan;
+      CHECK(gen::check_forward(c.config) == "");
+      CHECK(p.direct_of_16 == 0);
+      cut += p.split_tail, paired += p.cluster == 2;
+      if (!p.split_tail) continue;
+      // As far apart as the same kernel without, and that is there too.
+      KernelConfig whole = c.config;
+      whole.plan.split_tail = false;
+      CHECK(std::any_of(space.candidates.begin(), space.candidates.end(), [&](const Candidate& other) {
+        return other.config.name() == whole.name() && other.distance == c.distance;
+      }));
+    }
+    CHECK(cut > 5);
+    CHECK(paired > 0);
+    for (const KernelConfig& today : {incumbent({d128, 16384})}) {
+      KernelConfig with = today;
+      with.plan.split_tail = true;
+      CHECK(std::any_of(space.candidates.begin(), space.candidates.end(),
+                        [&](const Candidate& c) { return c.config.name() == with.name() && c.distance == 0; }));
+    }
+    CHECK(has(space.illegal, "cluster # is for full attention"));
+    // 132 tiles of one wave: nothing to cut. One tile a head: no pair.
+    SpaceOptions full_wave = near;
+    full_wave.tokens = 192 * 132, full_wave.hidden = 128, full_wave.warpgroups = {3};
+    const Space none = enumerate(d128, {192}, full_wave);
+    CHECK(has(none.excluded, "cut tiles where no cell has any"));
+    CHECK(has(none.excluded, "pairs of CTAs where a head has one tile"));
+    for (const Candidate& c : none.candidates) CHECK((!c.config.plan.split_tail && c.config.plan.cluster == 1));
+    const Space narrow = enumerate({DataType::bf16, 64, 64, Mask::full}, {16384}, near);
+    CHECK(has(narrow.excluded, "pairs of CTAs at head_dim up to 64"));
+    for (const Candidate& c : narrow.candidates) CHECK(c.config.plan.cluster == 1);
+    for (const Candidate& c : enumerate(d64, {512, 16384}, near).candidates)
+      CHECK((!c.config.plan.split_tail && c.config.plan.cluster == 1));
+  }
+
+  TEST_CASE("kernels of fast mode are offered where it is asked for, and then nothing else") {
+    ProblemClass problem{DataType::e4m3, 128, 128, Mask::full};
+    problem.v_transposed = true;
+    SpaceOptions o;
+    o.distance = 1;
+    for (const Candidate& c : enumerate(problem, {4096}, o).candidates) CHECK(c.config.plan.direct_of_16 == 0);
+    o.fast = true;
+    const Space space = enumerate(problem, {8192}, o);
+    CHECK(space.fast);
+    std::set<int> words;
+    bool cut = false;
+    for (const Candidate& c : space.candidates) {
+      words.insert(c.config.plan.direct_of_16);
+      cut |= c.config.plan.split_tail;
+    }
+    CHECK(words == std::set<int>{8, 10, 12});
+    CHECK(cut);
+    CHECK(has(space.excluded, "no direct words"));
+    CHECK(has(space.excluded, "fewer than 8"));
+    CHECK(has(space.excluded, "more direct words than the host takes"));
+    CHECK(space.candidates.front().config.name() == incumbent({problem, 8192, true}).name());
+    int left_out = 0;
+    for (const auto* list : {&space.illegal, &space.excluded})
+      for (const Exclusion& e : *list) left_out += e.count;
+    CHECK(space.looked_at == left_out + static_cast<int>(space.candidates.size()));
+    // 16 bits have none.
+    CHECK(enumerate(d128, {4096}, o).candidates.empty());
+    // Where sums are in two levels there is no fast mode: today's choice is no candidate.
+    const ProblemClass by_rows{DataType::e4m3, 256, 256, Mask::full};
+    for (const Candidate& c : enumerate(by_rows, {16384}, o).candidates) CHECK(c.config.plan.direct_of_16 != 0);
+  }
+
+  TEST_CASE("the emulator is asked about cut tiles, pairs and direct words, and cuts") {
+    for (const char* name : {"attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_tail",
+                             "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_tail",
+                             "attn_fwd_bf16_d128_full__q128_kv128_s2_qs2__trailing_pp_guarded1_c2",
+                             "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2__overlap_guarded3_fast8_dyn_ob"}) {
+      KernelConfig config;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &config, &error), error);
+      CHECK_MESSAGE(emulator_doubts(config) == "", name);
+    }
+    // What it runs has tiles to cut, whatever the rows of a tile.
+    ForwardProblem p;
+    p.batch = 1, p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = emulated_rows, p.seqlen_k = 351, p.head_dim = 64;
+    for (int warpgroups = 1; warpgroups <= 4; ++warpgroups)
+      for (int keys : {32, 128, 256}) {
+        KernelConfig c{{DataType::bf16, 64, 64, Mask::full}, {}};
+        c.plan.warpgroups = warpgroups, c.plan.tile_kv = keys;
+        CHECK(emulated_multiprocessors(c) == 2);
+        c.plan.split_tail = true;
+        CHECK(split_tail(p, c, emulated_multiprocessors(c), true).parts > 0);
+      }
   }
 
   TEST_CASE("lines come back as they were written, torn ones are ignored") {
@@ -261,6 +381,86 @@ TEST_SUITE("tools/tune") {
                        work.timings().end(),
                        [&](const tune::Timing& t) { return t.kernel == w.kernel && t.ratio > 0; }));
     CHECK(winner_of(work.timings(), {d64, 128}, today, 0.005).kernel == today);
+  }
+
+  TEST_CASE("a kernel is timed with its tiles cut where the host cuts, with a workspace; in the last stage also whole") {
+    test::ScratchFolder folder;
+    const ProblemClass problem{DataType::bf16, 64, 64, Mask::full};
+    Grid grid;
+    grid.dtypes = {DataType::bf16}, grid.head_dims = {64}, grid.masks = {Mask::full}, grid.seqlens = {256, 4096};
+    grid.tokens = 4096, grid.hidden = 64;
+    SpaceOptions few;
+    few.distance = 1, few.tile_kv = {64}, few.schedules = {"overlap"}, few.warpgroups = {4}, few.softmaxes = {Softmax::guarded};
+    few.tokens = grid.tokens, few.hidden = grid.hidden;
+    const Space space = enumerate(problem, grid.seqlens, few);
+    TimeOptions options;
+    options.jit = true;
+    NothingRuns gpu;
+    WorkFolder work(folder.path("w"));
+    REQUIRE(time_cells(gpu, work, grid, {{problem, space}}, options).ok());
+    const std::string today = incumbent({problem, 4096}).name();
+    KernelConfig cut;
+    REQUIRE(KernelConfig::parse(today, &cut, nullptr));
+    cut.plan.split_tail = true;
+    int with_tail = 0, whole_early = 0, whole_last = 0;
+    for (const tune::Timing& t : work.timings()) {
+      const bool is_cut = t.kernel.find("_tail") != std::string::npos;
+      if (t.seqlen == 256) CHECK_FALSE(is_cut);  // 16 tiles of four blocks: the host leaves them whole
+      if (t.seqlen != 4096 || t.ratio <= 0) continue;
+      with_tail += is_cut;
+      if (t.kernel != today) (t.stage == "final" ? whole_last : whole_early) += !is_cut;
+    }
+    CHECK(with_tail > 10);
+    CHECK(whole_early == 0);
+    CHECK(whole_last >= 2);
+    ForwardProblem p;
+    p.batch = p.heads_q = p.heads_kv = 1, p.seqlen_q = p.seqlen_k = 4096, p.head_dim = 64;
+    CHECK(gpu.allocated.count(split_tail(p, cut, 132).workspace_bytes) > 0);
+    // Nothing ran, so nothing is right; said to be, cut tiles win a row without _tail.
+    CHECK(winner_of(work.timings(), {problem, 4096}, today, 0.005).problem != "");
+    for (tune::Timing t : std::vector<tune::Timing>(work.timings()))
+      if (t.stage == "final") t.stage = "verify", t.note = "ok", work.append(t);
+    const Winner w = winner_of(work.timings(), {problem, 4096}, today, 0.005);
+    CHECK(w.problem == "");
+    CHECK(w.kernel == today);
+    CHECK(w.cut_tflops == doctest::Approx(1.1 * w.whole_tflops));
+    CHECK(w.tflops == w.cut_tflops);
+  }
+
+  TEST_CASE("a kernel counts with its tiles cut where they were; a row never says so, nor has fast mode rows") {
+    const std::string x = "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1", xt = x + "_tail";
+    const std::string y = "attn_fwd_bf16_d128_full__q128_kv128_s2_qs2__trailing_pp_guarded1";
+    const Cell cell{d128, 1024};
+    CHECK(whole_kernel(xt) == x);
+    CHECK(whole_kernel(x) == x);
+    CHECK(whole_kernel("no kernel_tail") == "no kernel_tail");
+    std::vector<tune::Timing> log = {final_row(x, 1, 600), final_row(xt, 0.95, 630), final_row(y, 0.97, 618)};
+    for (const std::string& k : {x, xt, y}) log.push_back(final_row(k, 1, 0, "verify"));
+    Winner w = winner_of(log, cell, y, 0.005);
+    CHECK(w.kernel == x);
+    CHECK((w.tflops == 630 && w.cut_tflops == 630 && w.whole_tflops == 600));
+    CHECK((w.runner_up == y && w.runner_up_tflops == 618 && w.today_tflops == 618));
+    CHECK(w.source == "card, driver 580, ptxas 13.0.88, 2025-01-02, tiles of the last wave cut");
+    const std::string text = table_text(merge({}, {w}));
+    CHECK(text.find(x + "\"") != std::string::npos);
+    CHECK(text.find(xt) == std::string::npos);
+    // The host cuts by its rule, faster or not: a slower cut counts as well.
+    log[1] = final_row(xt, 1.05, 570);
+    w = winner_of(log, cell, x, 0.005);
+    CHECK((w.kernel == y && w.today_tflops == 570));
+    // And one that is wrong cannot win by being right whole.
+    log[1] = final_row(xt, 0.9, 660), log[4].note = "wrong: element 3";
+    CHECK(winner_of(log, cell, y, 0.005).kernel == y);
+
+    const std::string f = "attn_fwd_e4m3_d128_full_vt__q192_kv128_s3_qs2__serial_pp_guarded3_fast12_dyn_ob";
+    ProblemClass problem{DataType::e4m3, 128, 128, Mask::full};
+    problem.v_transposed = true;
+    std::vector<tune::Timing> fast = {final_row(f, 0.9, 1100), final_row(f, 1, 0, "verify")};
+    for (tune::Timing& t : fast) t.dtype = "e4m3", t.v_transposed = true;
+    CHECK(winner_of(fast, {problem, 1024}, f, 0.005).problem != "");  // it competes only in its own class
+    w = winner_of(fast, {problem, 1024, true}, f, 0.005);
+    CHECK((w.kernel == f && w.tflops == 1100));
+    CHECK(merge({}, {w}).empty());
   }
 
   TEST_CASE("only verified kernels win, and today's stays unless the gain is worth it") {

@@ -24,6 +24,7 @@ namespace flashptx::tune {
 struct Cell {
   ProblemClass problem;
   std::int64_t seqlen = 0;
+  bool fast = false;  // 8 bit: of fast mode, whose error is larger: such kernels compete only among themselves
 };
 bool same_class(const ProblemClass& a, const ProblemClass& b);
 std::string text_of(const ProblemClass& c);  // "bf16 d128 full", "e4m3 d128 full vt"
@@ -37,7 +38,7 @@ struct Grid {
 };
 // 8 bit: once with V row by row and once with V^T, written by a pass that is timed with the kernel.
 std::vector<ProblemClass> classes_of(const Grid& grid);
-std::vector<Cell> cells_of(const Grid& grid, const ProblemClass& problem);
+std::vector<Cell> cells_of(const Grid& grid, const ProblemClass& problem, bool fast = false);
 // Rounded down where it does not divide, at least 1.
 reference::Problem shape_of(const Grid& grid, const Cell& cell);
 
@@ -47,6 +48,10 @@ struct SpaceOptions {
   std::vector<std::string> schedules;    // empty: all
   int distance = -1;        // at most so many fields apart from a plan of today; -1: no limit
   bool everything = false;  // also what the exclusions leave out
+  bool fast = false;        // 8 bit: kernels of fast mode (Plan::direct_of_16) in place of those without
+  // Where the host would cut tiles (host/split_tail.h) depends on these.
+  std::int64_t tokens = Grid{}.tokens, hidden = Grid{}.hidden;
+  int multiprocessors = 132;
 };
 
 struct Candidate {
@@ -62,12 +67,17 @@ struct Space {
   std::vector<Candidate> candidates;  // nearest to today's plans first, then by name
   std::vector<Exclusion> excluded, illegal;
   int looked_at = 0;
+  bool fast = false;
 };
 // Today's choices for `seqlens` are always candidates, whatever the options say.
 Space enumerate(const ProblemClass& problem, const std::vector<std::int64_t>& seqlens,
                 const SpaceOptions& options);
-// What select_forward takes today.
+// What select_forward takes today; whether its tiles are cut is decided later, by the launch.
 KernelConfig incumbent(const Cell& cell);
+// Whether the host would cut the tiles of the last wave of this kernel (whatever its split_tail says).
+bool host_cuts(const KernelConfig& config, const reference::Problem& shape, int multiprocessors);
+// The name without _tail: what a row of the table can hold. A row is used without a workspace too.
+std::string whole_kernel(const std::string& name);
 // "" or why a legal config is not worth its time.
 std::string not_worth_trying(const KernelConfig& config);
 
@@ -84,6 +94,8 @@ AssembleReport assemble_all(WorkFolder& work, const std::vector<Candidate>& cand
                             const std::string& ptxas, int jobs, bool emulate);
 // "" or what is wrong with the kernel on a small odd problem, under random legal timing.
 std::string emulator_doubts(const KernelConfig& config);
+constexpr int emulated_rows = 333;  // of queries, in two heads
+int emulated_multiprocessors(const KernelConfig& config);
 // "13.0.88"; "" if the program does not say.
 std::string assembler_version(const std::string& ptxas);
 std::string text_hash(const std::string& ptx);
@@ -105,13 +117,15 @@ Status time_cells(Device& device, WorkFolder& work, const Grid& grid,
 
 struct Winner {
   Cell cell;
-  std::string kernel, runner_up, today;
-  double tflops = 0, runner_up_tflops = 0, today_tflops = 0;  // 0: not in the last round
+  std::string kernel, runner_up, today;                       // none with _tail
+  double tflops = 0, runner_up_tflops = 0, today_tflops = 0;  // 0: not in the last round; with cut tiles where the host cuts
+  double whole_tflops = 0, cut_tflops = 0;                    // of the kernel; 0: not timed
   std::string source;                                         // device, driver, assembler, date
   std::string problem;                                        // why there is no winner
 };
 // From the log's last stage: the fastest verified kernel; today's choice stays unless the gain is
-// more than `min_gain` (0.005 = half a percent).
+// more than `min_gain` (0.005 = half a percent). A kernel whose tiles the host would cut here counts with them cut, for so
+// it would run.
 Winner winner_of(const std::vector<Timing>& log, const Cell& cell, const std::string& today,
                  double min_gain);
 
@@ -128,7 +142,7 @@ struct TableRow {
 };
 std::vector<TableRow> rows_of_today();  // host/select_table.inc as compiled in
 std::vector<TableRow> rows_of_rules();  // host/select.cpp's plain rules, unmeasured
-// Winners replace all rows of their class; ranges are drawn anew: a size between two measured ones
+// Winners replace all rows of their class, those of fast mode none: the host takes fast_words of the row's kernel. Ranges are drawn anew: a size between two measured ones
 // goes to the nearer by ratio, a head dimension to the next larger one of its bucket.
 std::vector<TableRow> merge(std::vector<TableRow> rows, const std::vector<Winner>& winners);
 std::string table_text(const std::vector<TableRow>& rows);

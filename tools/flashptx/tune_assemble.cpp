@@ -67,16 +67,22 @@ Assembly assemble_one(const WorkFolder& work, const std::string& name, const std
 
 std::string text_hash(const std::string& ptx) { return to_hex(sha256(ptx)).substr(0, 24); }
 
+// Several tiles for each, an even number for pairs of CTAs; one tile in the last wave where such tiles are cut.
+int emulated_multiprocessors(const KernelConfig& config) {
+  const int tiles = 2 * ((emulated_rows + config.tile_q() - 1) / config.tile_q());
+  return config.plan.split_tail ? tiles - 1 : 2;
+}
+
 std::string emulator_doubts(const KernelConfig& config) {
   EmulatorOptions options;
   options.seed = 1, options.adversary_level = 2;
   options.threads = 1;          // every core assembles another kernel
-  options.multiprocessors = 2;  // several tiles for each
+  options.multiprocessors = emulated_multiprocessors(config);
   std::unique_ptr<Device> device;
   if (const Status s = open_emulator(options, &device); !s.ok()) return s.message;
   reference::Problem p;
   p.dtype = config.problem.dtype, p.mask = config.problem.mask;
-  p.batch = 1, p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = 333, p.seqlen_k = 351;
+  p.batch = 1, p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = emulated_rows, p.seqlen_k = 351;
   p.head_dim = config.problem.head_dim, p.head_dim_v = config.problem.head_dim_v;
   p.scale = 1 / std::sqrt(static_cast<float>(p.head_dim));
   p.threads = 1;

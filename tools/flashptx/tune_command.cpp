@@ -50,6 +50,11 @@ void read_options(TuneCommand& o) {
     for (Softmax s : {Softmax::plain, Softmax::lazy, Softmax::guarded})
       if (text == to_string(s)) o.space.softmaxes.push_back(s);
   if (o.quick) o.space.distance = 1;
+  o.space.tokens = o.grid.tokens, o.space.hidden = o.grid.hidden;
+  if (o.space.fast && (o.from_rules || std::any_of(o.grid.dtypes.begin(), o.grid.dtypes.end(), [](DataType t) {
+                         return t == DataType::f16 || t == DataType::bf16;
+                       })))
+    leave(exit_usage, "--fast is for --dtype e4m3 or e5m2 alone, and not for --from-rules");
   for (int d : o.grid.head_dims)
     if (d < 16 || d > 256 || d % 16 != 0)
       leave(exit_usage,
@@ -70,8 +75,8 @@ Spaces run_enumerate(const TuneCommand& o) {
   Spaces out;
   for (const ProblemClass& c : classes_of(o.grid)) {
     Space space = enumerate(c, o.grid.seqlens, o.space);
-    std::printf("%s: %d plans looked at, %zu candidates\n", text_of(c).c_str(), space.looked_at,
-                space.candidates.size());
+    std::printf("%s%s: %d plans looked at, %zu candidates\n", text_of(c).c_str(), space.fast ? " fast" : "",
+                space.looked_at, space.candidates.size());
     if (o.dry_run || o.stages.size() == 1) {
       print_reasons("illegal", space.illegal);
       print_reasons("excluded", space.excluded);
@@ -118,13 +123,16 @@ void run_time(const TuneCommand& o, WorkFolder& work, const Spaces& spaces) {
 }
 
 void print_winner(const Winner& w) {
-  std::printf("%-16s s=%-6lld ", text_of(w.cell.problem).c_str(),
+  std::printf("%-16s s=%-6lld ", (text_of(w.cell.problem) + (w.cell.fast ? " fast" : "")).c_str(),
               static_cast<long long>(w.cell.seqlen));
   if (!w.problem.empty()) {
     std::printf("%s\n", w.problem.c_str());
     return;
   }
   std::printf("%6.1f TFLOP/s  %s\n", w.tflops, w.kernel.c_str());
+  if (w.cut_tflops > 0 && w.whole_tflops > 0)
+    std::printf("%27stiles of the last wave cut: %.1f, whole: %.1f (%+.1f %%)\n", "", w.cut_tflops, w.whole_tflops,
+                100 * (w.cut_tflops / w.whole_tflops - 1));
   if (!w.runner_up.empty())
     std::printf("%27s%6.1f          %s\n", "", w.runner_up_tflops, w.runner_up.c_str());
   if (w.kernel != w.today)
@@ -137,12 +145,17 @@ void run_write(const TuneCommand& o, const WorkFolder& work) {
   std::size_t measured = 0;
   if (!o.from_rules)
     for (const ProblemClass& c : classes_of(o.grid))
-      for (const Cell& cell : cells_of(o.grid, c)) {
+      for (const Cell& cell : cells_of(o.grid, c, o.space.fast)) {
         winners.push_back(
             winner_of(work.timings(), cell, incumbent(cell).name(), o.min_gain_percent / 100));
         measured += winners.back().kernel.empty() ? 0 : 1;
         print_winner(winners.back());
       }
+  if (o.space.fast) {
+    std::printf("write: fast mode has no rows, the host takes %d of 16 words of each row's kernel; %s stays as it is\n",
+                fast_words, o.table.c_str());
+    return;
+  }
   if (measured == 0 && !o.from_rules) {
     std::printf("write: no winner in %s/timings.csv; %s stays as it is\n", work.path().c_str(),
                 o.table.c_str());
@@ -199,6 +212,7 @@ void add_space_options(Command& c, TuneCommand& o) {
                "Only plans at most so many fields apart from one of today");
   c.add_flag("--quick", o.quick, "The same as --distance 1");
   c.add_flag("--everything", o.space.everything, "Also what the exclusions leave out");
+  c.add_flag("--fast", o.space.fast, "8 bit: the kernels of fast mode (more error) in place of those without; reported, no rows");
 }
 
 }  // namespace

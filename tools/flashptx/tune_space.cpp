@@ -8,6 +8,7 @@
 
 #include "gen/kernels/attention_forward.h"
 #include "gen/schedule/schedule.h"
+#include "host/split_tail.h"
 #include "tools/flashptx/tune.h"
 
 namespace flashptx::tune {
@@ -37,7 +38,9 @@ int distance(const Plan& a, const Plan& b) {
   n += a.dynamic_tiles != b.dynamic_tiles;
   n += a.o_own_buffer != b.o_own_buffer;
   n += a.pin_exp != b.pin_exp;
-  return n;
+  n += a.cluster != b.cluster;
+  n += a.direct_of_16 != b.direct_of_16;
+  return n;  // split_tail is no choice of the table: the host adds it by a rule
 }
 
 // "tile_kv 96 must be ..." and "tile_kv 112 must be ..." are one reason.
@@ -65,6 +68,20 @@ bool wanted(const std::vector<T>& only, const T& value) {
   return only.empty() || std::find(only.begin(), only.end(), value) != only.end();
 }
 
+// A plan and what can be added to it: direct words of P, a second CTA, cut tiles. `use` says whether a plan is legal: what
+// is illegal by itself is so with an addition too, which takes registers. Nor can a pair of CTAs cut tiles.
+template <class Use>
+void with_additions(Plan p, const SpaceOptions& o, const Use& use) {
+  const auto alone_paired_cut = [&](Plan plan) {
+    if (!use(plan)) return;
+    plan.cluster = 2, use(plan);
+    plan.cluster = 1, plan.split_tail = true, use(plan);
+  };
+  if (!o.fast) return alone_paired_cut(p);
+  if (!use(p)) return;
+  for (p.direct_of_16 = 2; p.direct_of_16 <= 16; p.direct_of_16 += 2) alone_paired_cut(p);
+}
+
 // Every plan there is, legal or not. A new field of Plan gets its loop here.
 template <class Use>
 void for_each_plan(const ProblemClass& problem, const SpaceOptions& o, const Use& use) {
@@ -85,10 +102,10 @@ void for_each_plan(const ProblemClass& problem, const SpaceOptions& o, const Use
                 p.ping_pong = (bits & 1) != 0, p.dynamic_tiles = (bits & 2) != 0;
                 p.o_own_buffer = (bits & 4) != 0, p.pin_exp = (bits & 8) != 0;
                 p.v_stages = 0;
-                use(p);
+                with_additions(p, o, use);
                 if (!problem.eight_bit()) continue;
                 for (p.v_stages = 2; p.v_stages <= 4; ++p.v_stages)
-                  if (p.v_stages != p.kv_stages) use(p);
+                  if (p.v_stages != p.kv_stages) with_additions(p, o, use);
               }
       }
 }
@@ -118,9 +135,9 @@ std::vector<ProblemClass> classes_of(const Grid& grid) {
   return out;
 }
 
-std::vector<Cell> cells_of(const Grid& grid, const ProblemClass& problem) {
+std::vector<Cell> cells_of(const Grid& grid, const ProblemClass& problem, bool fast) {
   std::vector<Cell> out;
-  for (std::int64_t s : grid.seqlens) out.push_back({problem, s});
+  for (std::int64_t s : grid.seqlens) out.push_back({problem, s, fast});
   return out;
 }
 
@@ -141,9 +158,28 @@ KernelConfig incumbent(const Cell& cell) {
   p.v_transposed = cell.problem.v_transposed;
   p.batch = 1, p.heads_q = p.heads_kv = 16, p.seqlen_q = p.seqlen_k = cell.seqlen;
   p.head_dim = cell.problem.head_dim, p.head_dim_v = cell.problem.head_dim_v;
+  p.fast = cell.fast;
   Selection s;
   if (!select_forward(p, &s).ok()) s.config = {cell.problem, standard_plan(cell.problem)};
   return s.config;
+}
+
+bool host_cuts(const KernelConfig& config, const reference::Problem& shape, int multiprocessors) {
+  ForwardProblem p;
+  p.dtype = shape.dtype, p.mask = shape.mask, p.batch = shape.batch;
+  p.heads_q = shape.heads_q, p.heads_kv = shape.heads_kv;
+  p.seqlen_q = shape.seqlen_q, p.seqlen_k = shape.seqlen_k;
+  p.head_dim = shape.head_dim, p.head_dim_v = shape.head_dim_v;
+  KernelConfig whole = config;
+  whole.plan.split_tail = false;
+  return let_split_tail(p, multiprocessors, &whole);
+}
+
+std::string whole_kernel(const std::string& name) {
+  KernelConfig config;
+  if (!KernelConfig::parse(name, &config, nullptr) || !config.plan.split_tail) return name;
+  config.plan.split_tail = false;
+  return config.name();
 }
 
 std::string not_worth_trying(const KernelConfig& c) {
@@ -159,38 +195,87 @@ std::string not_worth_trying(const KernelConfig& c) {
     return "pin_exp where no P V is in flight during the exponentials: nothing to keep apart";
   if (c.problem.mask == Mask::causal && !p.dynamic_tiles)
     return "causal in fixed order: the last tiles leave multiprocessors idle";
+  // tools/bench/results/multicast_h200.csv; at 128 and 256 it was 1 to 4 % slower to 1.5 % faster, by plan and length.
+  if (p.cluster > 1 && std::max(c.problem.head_dim, c.problem.head_dim_v) <= 64)
+    return "pairs of CTAs at head_dim up to 64: exponentials bind, not loads, and waiting for each other cost 4 to 6 %";
+  // tools/bench/results/fast_in_turns_h200.csv: 4 and 6 words lost to 12 at each head dimension.
+  if (p.direct_of_16 != 0 && p.direct_of_16 < 8)
+    return "fewer than 8 direct words: exponentials still bind, more words were faster with every plan";
+  if (p.direct_of_16 > fast_words)
+    return "more direct words than the host takes: its fast mode promises no larger error (fast_words)";
   return "";
 }
+
+namespace {
+
+// Cells whose shapes say where cut tiles and pairs can gain.
+std::vector<reference::Problem> shapes_of(const ProblemClass& problem, const std::vector<std::int64_t>& seqlens,
+                                          const SpaceOptions& o) {
+  Grid grid;
+  grid.tokens = o.tokens, grid.hidden = o.hidden;
+  std::vector<reference::Problem> out;
+  for (std::int64_t s : seqlens) out.push_back(shape_of(grid, {problem, s}));
+  return out;
+}
+
+// "" or why no cell gives the plan's additions anything to gain.
+std::string gains_nowhere(const KernelConfig& c, const std::vector<reference::Problem>& shapes, const SpaceOptions& o) {
+  if (c.plan.split_tail &&
+      std::none_of(shapes.begin(), shapes.end(), [&](const auto& s) { return host_cuts(c, s, o.multiprocessors); }))
+    return "cut tiles where no cell has any to cut: the last wave is full, or shorter than what merging the parts costs";
+  if (c.plan.cluster > 1 && std::none_of(shapes.begin(), shapes.end(), [&](const auto& s) { return s.seqlen_q > c.tile_q(); }))
+    return "pairs of CTAs where a head has one tile of queries: half of each pair would idle";
+  return "";
+}
+
+}  // namespace
 
 Space enumerate(const ProblemClass& problem, const std::vector<std::int64_t>& seqlens,
                 const SpaceOptions& o) {
   std::vector<KernelConfig> today;
-  for (std::int64_t s : seqlens) today.push_back(incumbent({problem, s}));
+  for (std::int64_t s : seqlens) today.push_back(incumbent({problem, s, o.fast}));
   const auto nearest = [&](const Plan& p) {
     int best = 99;
     for (const KernelConfig& t : today) best = std::min(best, distance(p, t.plan));
     return best;
   };
+  const std::vector<reference::Problem> shapes = shapes_of(problem, seqlens, o);
   Space out;
+  out.fast = o.fast;
   std::set<std::string> names;
-  for (const KernelConfig& t : today)
-    if (names.insert(t.name()).second) out.candidates.push_back({t, 0});
+  const auto offer = [&](const KernelConfig& c, int far) {
+    if (names.insert(c.name()).second) out.candidates.push_back({c, far});
+  };
+  for (std::size_t i = 0; i < today.size(); ++i) {
+    if (o.fast && today[i].plan.direct_of_16 == 0) continue;  // no fast mode for so many keys
+    offer(today[i], 0);
+    if (!host_cuts(today[i], shapes[i], o.multiprocessors)) continue;
+    KernelConfig cut = today[i];
+    cut.plan.split_tail = true;
+    offer(cut, 0);
+  }
   for_each_plan(problem, o, [&](const Plan& plan) {
     ++out.looked_at;
     const KernelConfig c{problem, plan};
     const std::string name = c.name();
-    if (names.count(name) != 0) return;
-    if (const std::string bad = gen::check_forward(c); !bad.empty())
-      return count(&out.illegal, without_numbers(bad), name);
-    if (plan.ping_pong && plan.warpgroups == 1)
-      return count(&out.excluded, "a token for one warpgroup: the same text as without", name);
-    if (const std::string why = not_worth_trying(c); !o.everything && !why.empty())
-      return count(&out.excluded, why, name);
+    if (names.count(name) != 0) return true;
+    if (const std::string bad = gen::check_forward(c); !bad.empty()) {
+      count(&out.illegal, without_numbers(bad), name);
+      return false;
+    }
+    const auto exclude = [&](const std::string& why) {
+      count(&out.excluded, why, name);
+      return true;
+    };
+    if (o.fast && plan.direct_of_16 == 0) return exclude("no direct words: the class without fast mode has these");
+    if (plan.ping_pong && plan.warpgroups == 1) return exclude("a token for one warpgroup: the same text as without");
+    std::string why = not_worth_trying(c);
+    if (why.empty()) why = gains_nowhere(c, shapes, o);
+    if (!o.everything && !why.empty()) return exclude(why);
     const int far = nearest(plan);
-    if (o.distance >= 0 && far > o.distance)
-      return count(&out.excluded, "further from today's plans than --distance", name);
-    names.insert(name);
-    out.candidates.push_back({c, far});
+    if (o.distance >= 0 && far > o.distance) return exclude("further from today's plans than --distance");
+    offer(c, far);
+    return true;
   });
   std::sort(out.candidates.begin(), out.candidates.end(),
             [](const Candidate& a, const Candidate& b) {

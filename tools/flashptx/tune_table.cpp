@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "tools/flashptx/runner.h"
 #include "tools/flashptx/tune.h"
 
 namespace flashptx::tune {
@@ -13,7 +14,7 @@ namespace {
 bool of_cell(const Timing& t, const Cell& c) {
   return t.dtype == to_string(c.problem.dtype) && t.mask == to_string(c.problem.mask) &&
          t.v_transposed == c.problem.v_transposed &&
-         t.head_dim == c.problem.head_dim && t.seqlen == c.seqlen;
+         t.head_dim == c.problem.head_dim && t.seqlen == c.seqlen && has_direct_p(t.kernel) == c.fast;
 }
 
 bool same_software(const Timing& a, const Timing& b) {
@@ -50,6 +51,25 @@ std::vector<Timing> last_rounds(const std::vector<Timing>& log, const Cell& cell
   }
   std::stable_sort(out.begin(), out.end(),
                    [](const Timing& a, const Timing& b) { return a.ratio < b.ratio; });
+  return out;
+}
+
+// A kernel as the host would run it: with its tiles cut where that was timed, which was where the host cuts.
+struct Contender {
+  std::string kernel;  // as a row names it
+  const Timing *whole = nullptr, *cut = nullptr;
+  const Timing& counts() const { return cut != nullptr ? *cut : *whole; }
+};
+std::vector<Contender> contenders_of(const std::vector<Timing>& rounds) {
+  std::vector<Contender> out;
+  for (const Timing& t : rounds) {
+    const std::string kernel = whole_kernel(t.kernel);
+    auto at = std::find_if(out.begin(), out.end(), [&](const Contender& c) { return c.kernel == kernel; });
+    if (at == out.end()) at = out.insert(out.end(), {kernel});
+    (kernel == t.kernel ? at->whole : at->cut) = &t;
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Contender& a, const Contender& b) { return a.counts().ratio < b.counts().ratio; });
   return out;
 }
 
@@ -104,24 +124,28 @@ Winner winner_of(const std::vector<Timing>& log, const Cell& cell, const std::st
   Winner w;
   w.cell = cell, w.today = today;
   const std::vector<Timing> rounds = last_rounds(log, cell);
-  const Timing *best = nullptr, *second = nullptr, *stays = nullptr;
-  for (const Timing& t : rounds) {
-    if (t.kernel == today) stays = &t;
-    if (best == nullptr && verified(log, t)) best = &t;
+  const std::vector<Contender> all = contenders_of(rounds);
+  const Contender *best = nullptr, *second = nullptr, *stays = nullptr;
+  for (const Contender& c : all) {
+    if (c.kernel == today) stays = &c;
+    if (best == nullptr && verified(log, c.counts())) best = &c;
   }
-  if (rounds.empty()) w.problem = "not timed to the last stage";
+  if (all.empty()) w.problem = "not timed to the last stage";
   else if (best == nullptr) w.problem = "no kernel of the last stage agreed with float64";
   if (!w.problem.empty()) return w;
-  if (stays != nullptr && verified(log, *stays) && best->ratio > stays->ratio * (1 - min_gain))
+  if (stays != nullptr && verified(log, stays->counts()) &&
+      best->counts().ratio > stays->counts().ratio * (1 - min_gain))
     best = stays;
-  for (const Timing& t : rounds)
-    if (second == nullptr && &t != best) second = &t;
-  w.kernel = best->kernel, w.tflops = best->tflops;
-  if (second != nullptr) w.runner_up = second->kernel, w.runner_up_tflops = second->tflops;
-  if (stays != nullptr) w.today_tflops = stays->tflops;
-  w.source = best->device + ", driver " + best->driver +
-             (best->assembler == "driver" ? "" : ", ptxas " + best->assembler) + ", " +
-             best->date.substr(0, 10);
+  for (const Contender& c : all)
+    if (second == nullptr && &c != best) second = &c;
+  const Timing& t = best->counts();
+  w.kernel = best->kernel, w.tflops = t.tflops;
+  if (best->whole != nullptr) w.whole_tflops = best->whole->tflops;
+  if (best->cut != nullptr) w.cut_tflops = best->cut->tflops;
+  if (second != nullptr) w.runner_up = second->kernel, w.runner_up_tflops = second->counts().tflops;
+  if (stays != nullptr) w.today_tflops = stays->counts().tflops;
+  w.source = t.device + ", driver " + t.driver + (t.assembler == "driver" ? "" : ", ptxas " + t.assembler) + ", " +
+             t.date.substr(0, 10) + (best->cut != nullptr ? ", tiles of the last wave cut" : "");
   return w;
 }
 
@@ -156,7 +180,7 @@ std::vector<TableRow> rows_of_rules() {
 
 std::vector<TableRow> merge(std::vector<TableRow> rows, const std::vector<Winner>& winners) {
   for (const Winner& w : winners) {
-    if (w.kernel.empty()) continue;
+    if (w.kernel.empty() || w.cell.fast) continue;
     std::erase_if(rows, [&](const TableRow& r) {
       return of_class(r, w.cell.problem) &&
              (r.measured_seqlen == 0 || r.measured_seqlen == w.cell.seqlen);

@@ -81,6 +81,7 @@ class Watchdog {
 };
 
 struct Contestant {
+  KernelConfig config;
   std::string name, hash, assembler, file;  // file: the cubin; "": the driver assembles the text
 };
 
@@ -122,6 +123,8 @@ class Timer {
   Status batch(const Stage& stage, const std::vector<const Contestant*>& list);
   Status stage(const Stage& stage, std::vector<const Contestant*>* list, double seconds);
   Status verify(const std::vector<const Contestant*>& best);
+  std::vector<const Contestant*> as_the_host_would(const std::vector<Contestant>& all) const;
+  void add_whole(const std::vector<Contestant>& all, std::vector<const Contestant*>* list) const;
   std::string doubts(const Contestant& c);
 
   Device& device_;
@@ -207,11 +210,11 @@ std::vector<Contestant> Timer::contestants(const Space& space) {
     Assembly a;
     if (!assembler_.empty() && work_.find(hash, assembler_, &a)) {
       if (a.ok())
-        out.push_back({c.config.name(), hash, assembler_, work_.cubin_path(hash, assembler_)});
+        out.push_back({c.config, c.config.name(), hash, assembler_, work_.cubin_path(hash, assembler_)});
     } else if (!o_.jit) {
       ++missing;
     } else if (jit_is_clean(c.config, text, hash)) {
-      out.push_back({c.config.name(), hash, "driver", ""});
+      out.push_back({c.config, c.config.name(), hash, "driver", ""});
     }
   }
   if (missing > 0)
@@ -320,6 +323,28 @@ Status Timer::stage(const Stage& stage, std::vector<const Contestant*>* list, do
   return {};
 }
 
+// Each kernel with its tiles cut where the host would cut them in this cell, else whole: the rule of host/split_tail.cpp does
+// not ask which is faster. Today's choice also whole: it is the anchor.
+std::vector<const Contestant*> Timer::as_the_host_would(const std::vector<Contestant>& all) const {
+  const auto cuts = [&](const Contestant& c) { return host_cuts(c.config, shape_, device_.info().multiprocessors); };
+  std::set<std::string> cut;
+  for (const Contestant& c : all)
+    if (c.config.plan.split_tail && cuts(c)) cut.insert(whole_kernel(c.name));
+  const std::string today = incumbent(cell_).name();
+  std::vector<const Contestant*> out;
+  for (const Contestant& c : all)
+    if ((cut.count(whole_kernel(c.name)) != 0) == c.config.plan.split_tail || c.name == today) out.push_back(&c);
+  return out;
+}
+
+// Of the kernels with cut tiles the whole ones too: what cutting gains is said beside the winner.
+void Timer::add_whole(const std::vector<Contestant>& all, std::vector<const Contestant*>* list) const {
+  std::set<std::string> names;
+  for (const Contestant* c : *list) names.insert(whole_kernel(c->name));
+  for (const Contestant& c : all)
+    if (names.count(c.name) != 0 && std::find(list->begin(), list->end(), &c) == list->end()) list->push_back(&c);
+}
+
 // "" or what is wrong: odd sizes, two kinds of input, and a sample of rows of the cell itself.
 std::string Timer::doubts(const Contestant& c) {
   const ForwardChoice choice = kernel_of(c).choice;
@@ -337,12 +362,14 @@ std::string Timer::doubts(const Contestant& c) {
   return out.ok() ? "" : "the cell itself: " + out.complaint();
 }
 
-// From the fastest on, until one agrees with float64; today's choice too, because it may stay.
+// From the fastest on, until one agrees with float64; today's choice too, because it may stay. Either with its tiles whole
+// and cut: the host runs both, as there is a workspace or not.
 Status Timer::verify(const std::vector<const Contestant*>& best) {
   const std::string today = incumbent(cell_).name();
-  bool found = false;
+  std::string found;  // without _tail
   for (const Contestant* c : best) {
-    if (found && c->name != today) continue;
+    const std::string whole = whole_kernel(c->name);
+    if (!found.empty() && whole != today && whole != found) continue;
     const Timing* known = logged(*c, "verify");
     std::string note = known != nullptr ? known->note : "";
     if (known == nullptr) {
@@ -356,7 +383,7 @@ Status Timer::verify(const std::vector<const Contestant*>& best) {
       work_.set_running({});
     }
     std::printf("  verify %s: %s\n", c->name.c_str(), note.c_str());
-    found = found || note == "ok";
+    if (found.empty() && note == "ok") found = whole;
   }
   return device_.synchronize(nullptr);
 }
@@ -365,14 +392,13 @@ Status Timer::run(const Cell& cell, const std::vector<Contestant>& all, double s
   cell_ = cell, shape_ = shape_of(grid_, cell);
   anchor_ = nullptr;
   whole_.reset();
-  std::printf("%s, %lld queries and keys: %zu candidates, %.0f s\n", text_of(cell.problem).c_str(),
-              static_cast<long long>(cell.seqlen), all.size(), seconds);
-  if (all.empty() || (anchor_ = choose_anchor(all)) == nullptr) return {};
+  std::vector<const Contestant*> list = as_the_host_would(all);
+  std::printf("%s%s, %lld queries and keys: %zu candidates, %.0f s\n", text_of(cell.problem).c_str(), cell.fast ? " fast" : "",
+              static_cast<long long>(cell.seqlen), list.size(), seconds);
+  if (list.empty() || (anchor_ = choose_anchor(all)) == nullptr) return {};
   const Clock::time_point start = Clock::now();
   if (logged(*anchor_, "1") == nullptr)  // alone first: it must not make others suspect
     if (Status s = batch(stages[0], {anchor_}); !s.ok()) return s;
-  std::vector<const Contestant*> list;
-  for (const Contestant& c : all) list.push_back(&c);
   const std::string today = incumbent(cell).name();
   for (const Stage& st : stages) {
     const std::size_t keep =
@@ -381,7 +407,8 @@ Status Timer::run(const Cell& cell, const std::vector<Contestant>& all, double s
         list.begin(), list.begin() + static_cast<std::ptrdiff_t>(std::min(keep, list.size())));
     if (std::find(in.begin(), in.end(), anchor_) == in.end()) in.push_back(anchor_);
     for (const Contestant* c : list)  // today's choice stays in to the end, to be compared
-      if (c->name == today && std::find(in.begin(), in.end(), c) == in.end()) in.push_back(c);
+      if (whole_kernel(c->name) == today && std::find(in.begin(), in.end(), c) == in.end()) in.push_back(c);
+    if (&st == std::end(stages) - 1) add_whole(all, &in);
     const double left = seconds - seconds_since(start);
     if (Status s =
             stage(st, &in, st.divisor == 1 ? first_stage_share * seconds : std::max(left, 1.0));
@@ -401,7 +428,7 @@ Status time_cells(Device& device, WorkFolder& work, const Grid& grid,
   std::size_t left = spaces.size() * grid.seqlens.size();
   for (const auto& [problem, space] : spaces) {
     const std::vector<Contestant> all = timer.contestants(space);
-    for (const Cell& cell : cells_of(grid, problem)) {
+    for (const Cell& cell : cells_of(grid, problem, space.fast)) {
       const double share = (o.budget_seconds - seconds_since(start)) / static_cast<double>(left--);
       if (share <= 0) {
         std::printf("%s, %lld: no time left of --budget; run again to go on\n",
