@@ -208,6 +208,30 @@ TEST_SUITE("attention/split tail") {
     }
   }
 
+  TEST_CASE("a kernel asked for by name cuts as the host's choice does; where that cuts nothing, at least two blocks") {
+    Bed bed = cut_bed(1, 132);
+    for (std::int64_t keys : {16384, 256}) {
+      ForwardProblem p;
+      p.batch = 1, p.heads_q = p.heads_kv = 8, p.seqlen_q = 1024, p.seqlen_k = keys, p.head_dim = 128;
+      p.q = p.o = strides_bshd(p.seqlen_q, 8, 128), p.k = p.v = strides_bshd(keys, 8, 128);
+      p.softmax_scale = 0.1f, p.allow_workspace = true;
+      std::unique_ptr<ForwardPlan> chosen, named;
+      REQUIRE(bed.attention->plan_forward(p, {}, &chosen).ok());
+      KernelConfig c;
+      REQUIRE(KernelConfig::parse(chosen->kernel_name(), &c, nullptr));
+      CHECK(c.plan.split_tail == (keys == 16384));
+      c.plan.split_tail = true;
+      ForwardChoice choice;
+      choice.kernel = c.name();
+      REQUIRE(bed.attention->plan_forward(p, choice, &named).ok());
+      CHECK(named->tail().parts > 0);
+      CHECK(split_tail(p, c, 132, true).blocks != split_tail(p, c, 132).blocks);  // the two rules differ here
+      if (keys != 16384) continue;
+      CHECK(named->tail().blocks == chosen->tail().blocks);
+      CHECK(named->tail().parts == chosen->tail().parts);
+    }
+  }
+
   TEST_CASE("a part that overflows is done again, its other part and its other rows are not stored twice") {
     for (const char* name : {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_tail",
                              "attn_fwd_f16_d64_full__q128_kv64_s2__overlap_pp_guarded1_dyn_tail",
