@@ -245,8 +245,8 @@ void add_bench(Command& app) {
   c->add_option("--schedule", o.schedules, "Each kernel also with this schedule, a built-in name or a file; may be repeated");
   c->add_option("--cubin-dir", o.cubin_dirs,
                 "Also every attn_fwd_*.cubin (machine code as it is) or .ptx (the driver assembles it) of this folder, named as\n"
-                "its kernel; several folders: the same kernels from several assemblers in turns. A --kernel is always text\n"
-                "that the driver assembles")
+                "its kernel; several folders: the same kernels from several assemblers in turns. In 8 bit what a file holds starts\n"
+                "behind V's transposition, a --kernel under it")
       ->check(existing_folder());
   c->add_option("--mode", o.mode, "burst (after a rest), interleaved (kernels in turns), sustained (at the power limit)")
       ->check(one_of({"burst", "interleaved", "sustained"}))
