@@ -50,10 +50,11 @@ reference::Tensors exact_tensors(const KernelConfig& c, std::int64_t heads, std:
   p.scale = std::log(2.0f);
   reference::Tensors t = reference::make_tensors(p, reference::Layout::bshd, reference::Inputs::ones, 1);
   const auto fill = [&](std::vector<std::uint8_t>& bytes, std::int64_t rows, const reference::Strides& s, int dim, auto&& number) {
-    for (std::int64_t h = 0; h < heads; ++h)
-      for (std::int64_t r = 0; r < rows; ++r)
+    reference::parallel_for(rows, 0, [&](std::int64_t r) {
+      for (std::int64_t h = 0; h < heads; ++h)
         for (int d = 0; d < dim; ++d)
           reference::store(p.dtype, bytes.data(), r * s.seqlen + h * s.head + d, number(static_cast<int>(h), static_cast<int>(r), d));
+    });
   };
   fill(t.q, seqlen_q, t.problem.q_strides, p.head_dim,
        [&](int h, int r, int d) { return d == class_of(h, r, p.head_dim) ? 16.0 : 0.0; });
@@ -136,12 +137,22 @@ std::string wrong(const reference::Problem& p, const Exact& e, const std::vector
   return many == 0 ? "" : first + "; " + std::to_string(many) + " wrong";
 }
 
+// Kept too: several kernels, and each of several assemblers, get the same tensors.
+const Case& case_of(const KernelConfig& c, std::int64_t heads, std::int64_t seqlen_q, std::int64_t seqlen_k) {
+  static std::map<std::array<std::int64_t, 8>, Case> known;
+  const ProblemClass& p = c.problem;
+  const std::array<std::int64_t, 8> key{static_cast<int>(p.dtype), static_cast<int>(p.dtype_o), p.mask == Mask::causal, p.head_dim,
+                                        p.head_dim_v, heads, seqlen_q, seqlen_k};
+  const auto it = known.find(key);
+  if (it != known.end()) return it->second;
+  return known.emplace(key, make_case(exact_tensors(c, heads, seqlen_q, seqlen_k), reference::Layout::bshd, true, 1)).first->second;
+}
+
 // A loaded problem, run again and again.
 class Run {
  public:
   Run(Bed& bed, const KernelConfig& config, const std::string& image, std::int64_t heads, std::int64_t seqlen_q, std::int64_t seqlen_k)
-      : bed_(bed), case_(make_case(exact_tensors(config, heads, seqlen_q, seqlen_k), reference::Layout::bshd, true, 1)),
-        exact_(exact_of(case_.problem())) {
+      : bed_(bed), case_(case_of(config, heads, seqlen_q, seqlen_k)), exact_(exact_of(case_.problem())) {
     choice_.kernel = config.name(), choice_.ptx = image;
   }
   // The complaint of the first launch that has one.
@@ -161,7 +172,7 @@ class Run {
 
  private:
   Bed& bed_;
-  Case case_;
+  const Case& case_;
   const Exact& exact_;
   ForwardChoice choice_;
   Outcome first_;
