@@ -177,7 +177,7 @@ ubsan:
 # Every single mutant of three kernels (KERNELS=catalog or a name: of others; STEP=5: each fifth of a kind) on the
 # emulator, and the table of what noticed it. Ten to thirty minutes a kernel on one core.
 mutants: tests
-	@FLASHPTX_MUTANTS=$(or $(KERNELS),all) FLASHPTX_MUTANTS_STEP=$(or $(STEP),1) $(BUILD)/tests/run -ts='emulator/mutation'
+	@FLASHPTX_TEST_WORKERS=1 FLASHPTX_MUTANTS=$(or $(KERNELS),all) FLASHPTX_MUTANTS_STEP=$(or $(STEP),1) $(BUILD)/tests/run -ts='emulator/mutation'
 
 # Random legal problems on the emulator against float64, until SECONDS have passed.
 fuzz: $(BUILD)/flashptx
@@ -221,7 +221,7 @@ help:
 	@echo 'make [all]        library (.a, .so), command line and test runner in $(BUILD)/'
 	@echo 'make lib|cli|tests  one of the three'
 	@echo 'make demo         attention on the GPU, or on the emulator where there is none, checked in float64'
-	@echo 'make test         all tests; ARGS="-ts=reference/*" picks suites of the runner'
+	@echo 'make test         all tests; ARGS="-ts=reference/*" picks suites of the runner; FLASHPTX_TEST_WORKERS=1: one process'
 	@echo 'make bench        the grid of the FlashAttention-3 paper; ARGS="--help" shows the choices'
 	@echo 'make golden       write ptx/ and ptx/catalog.json anew; NAME=... one kernel, with its diff'
 	@echo 'make cubins       assemble ptx/*.ptx into $(BUILD)/cubins (needs ptxas)'
