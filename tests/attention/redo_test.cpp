@@ -4,6 +4,7 @@
 // picks. The line of the text that hands a tile to be redone to the consumers is counted: so many redos took
 // place. Results are judged as everywhere. Next: gen/tile/tile_load.cpp (redo_failed), gen/tile/softmax.cpp (emit_guard).
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -77,9 +78,16 @@ Bed bed_of(std::uint64_t seed, int ctas, const KernelConfig& c) {
   return test::open_bed(DeviceChoice::emulator, o);
 }
 
+const std::string& text_of(const KernelConfig& config) {
+  static std::map<std::string, std::string> texts;
+  std::string& text = texts[config.name()];
+  if (text.empty()) text = emit(config).text;
+  return text;
+}
+
 // `forgets`: the same kernel, but the producer sees no failure.
 Redone run(Bed& bed, const KernelConfig& config, const Case& c, bool forgets = false) {
-  std::string text = emit(config).text;
+  std::string text = text_of(config);
   ForwardChoice choice;
   choice.kernel = config.name();
   if (forgets) {
