@@ -35,35 +35,54 @@ namespace {
 constexpr float kBias = 0.055f;       // log2 units
 constexpr float kCodeUnit = 0x1p-21f; // 8 codes a log2 unit, 2^-24 each
 
+// Chord words: n = round(kSteps (x + kLowest)), in f16's subnormal steps; the halves' bits are 7 n + kLow and 7 n + kHigh.
+constexpr int kTopStep = 1390;                          // n of x = 8
+constexpr float kSteps = 1024.0f / 7.0f / 2.0f;         // a log2 unit of x is half of one of each factor
+constexpr float kLowest = kTopStep / kSteps - 8.0f;     // 11.004
+constexpr int kLow = 9432, kHigh = 9898;
+constexpr int kLeast = 0x9009;                          // f16: minus the product at n = 0, rounded up
+
+enum class Word { exact, direct, chord };
+
 // Of a thread's words of P (16 keys of one row each), spread over columns; the rows' columns differ.
-bool is_direct(ForwardContext& f, int word) {
-  const int half = f.config.plan.direct_of_16 / 2, row = word % 2;  // of 8 words a row
+Word kind_of(ForwardContext& f, int word) {
+  const Plan& plan = f.config.plan;
+  const int saved = plan.direct_of_16 ? plan.direct_of_16 : plan.chord_of_16;
+  const int half = saved / 2, row = word % 2;  // of 8 words a row
   const int at = word / 2 + row * (half == 0 ? 0 : half < 4 ? 4 / half : 1);
-  return (at + 1) * half / 8 != at * half / 8;
+  const bool picked = (at + 1) * half / 8 != at * half / 8;
+  if (plan.direct_of_16 && plan.chord_of_16) return picked ? Word::direct : Word::chord;
+  return !picked ? Word::exact : plan.direct_of_16 ? Word::direct : Word::chord;
 }
 
-// f(word, first element, codes): the word's elements are first, first + 1, first + 4, first + 5.
+// visit(word, first element, kind, register): the word's elements are first, first + 1, first + 4, first + 5; its register
+// the first of its two in p_direct or p_chord.
 template <class F>
 void for_words(ForwardContext& f, F&& visit) {
-  int codes = 0;
+  int codes = 0, chords = 0;
   for (int word = 0; word < f.p.size(); ++word) {
     const int first = 16 * (word / 4) + 8 * (word / 2 % 2) + 2 * (word % 2);
-    const bool direct = is_direct(f, word);
-    visit(word, first, direct ? codes : -1);
-    if (direct) codes += 2;
+    const Word kind = kind_of(f, word);
+    visit(word, first, kind, kind == Word::direct ? codes : kind == Word::chord ? chords : -1);
+    if (kind == Word::direct) codes += 2;
+    if (kind == Word::chord) chords += 2;
   }
 }
 
-// In the rare branch: p of every direct element into S's registers, the value that its code has and that the sums of other
-// blocks got for it. From 1080 on, 2^128, infinity.
+// In the rare branch: p of every element without an exponential into S's registers. Direct: the value that its code has and that
+// the sums of other blocks got for it. From 1080 on, 2^128, infinity.
 void decode_all(ForwardContext& f) {
   Kernel& k = f.k;
   k.comment("p of the codes");
   k.scope([&] {
+    Vec half = k.b16("p_half", 2);
     Reg code = k.b32("code"), bits = k.b32("code_bits"), subnormal = k.f32("subnormal"), is_small = k.pred("is_subnormal");
-    for_words(f, [&](int, int first, int codes) {
-      if (codes < 0) return;
-      for (int i = 0; i < 4; ++i) {
+    for_words(f, [&](int, int first, Word kind, int codes) {
+      for (int i = 0; i < 4 && kind == Word::chord; ++i) {
+        if (i % 2 == 0) k.mov_b32(half.all(), f.p_chord[codes + i / 2]);
+        k.cvt_f32_f16(f.s_acc[first + 4 * (i / 2) + i % 2], half[i % 2]);
+      }
+      for (int i = 0; i < 4 && kind == Word::direct; ++i) {
         const Reg p = f.s_acc[first + 4 * (i / 2) + i % 2], pair = f.p_direct[codes + i / 2];
         if (i % 2) k.shr_u32(code, pair, 16);
         else k.and_b32(code, pair, hex(0xffff));
@@ -86,9 +105,10 @@ void encode_all(ForwardContext& f) {
   k.scope([&] {
     Reg half = k.b16("two_codes"), zero = k.b16("no_codes");
     k.emit("mov.b16", {zero, 0}, Location::current());
-    for_words(f, [&](int, int first, int codes) {
-      if (codes < 0) return;
-      for (int pair = 0; pair < 2; ++pair) {
+    for_words(f, [&](int, int first, Word kind, int codes) {
+      for (int pair = 0; pair < 2 && kind == Word::chord; ++pair)
+        k.cvt_rn_x2_f32("f16", f.p_chord[codes + pair], f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
+      for (int pair = 0; pair < 2 && kind == Word::direct; ++pair) {
         const Reg to = f.p_direct[codes + pair];
         k.cvt_rn_satfinite_fp8x2_f32("e4m3", half, f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
         k.mov_b32(to, std::vector<Reg>{half, zero});
@@ -100,8 +120,10 @@ void encode_all(ForwardContext& f) {
 
 struct Sums {
   Vec exact;   // two a row
-  Vec direct;  // f16x2, one a row
-  Reg codes;   // OR of all
+  Vec direct;  // f16x2, one a row: p * 2^-8
+  Vec chord;   // f16x2, one a row
+  Reg codes;   // OR of all codes
+  Reg steps;   // OR of all n of chords
 };
 
 void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, const Reg& c, const Reg& offset, bool* started) {
@@ -127,33 +149,64 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
   });
 }
 
+void chord_word(ForwardContext& f, const Sums& s, int r, int first, int chord, const Reg& c, const Reg& offset, bool* started) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec n = k.b32("steps", 2);
+    Reg low = k.b32("chord"), high = k.b32("chord_half_on"), least = k.b32("least_chord");
+    for (int pair = 0; pair < 2; ++pair) {
+      const Reg x = f.s_acc[first + 4 * pair], y = f.s_acc[first + 4 * pair + 1], p = f.p_chord[chord + pair];
+      k.fma_rn_ftz_f32(x, x, c, offset);
+      k.fma_rn_ftz_f32(y, y, c, offset);
+      k.cvt_rn_relu_x2_f32("f16", n[pair], y, x);
+      k.mad_lo_u32(low, n[pair], 7, hex(kLow * 0x10001u));
+      k.mad_lo_u32(high, n[pair], 7, hex(kHigh * 0x10001u));
+      k.mov_b32(least, hex(kLeast * 0x10001u));
+      k.fma_rn_relu_f16x2(p, low, high, least);
+      if (started[r]) k.add_f16x2(s.chord[r], s.chord[r], p);
+      else k.mov_b32(s.chord[r], p);
+      started[r] = true;
+    }
+    if (chord) {
+      k.or_b32(s.steps, s.steps, n[0]);
+      k.or_b32(s.steps, s.steps, n[1]);
+    } else {
+      k.or_b32(s.steps, n[0], n[1]);
+    }
+  });
+}
+
 // P by words and their sums: sum[r] of this thread's columns.
 void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
   Kernel& k = f.k;
   k.scope([&] {
     // One factor serves both rows, but with scales by blocks.
-    std::vector<Reg> c = f.scales_blocks() ? k.f32("code_scale", 2).all() : std::vector<Reg>{k.f32("code_scale")};
+    const std::size_t factors = f.scales_blocks() ? 2 : 1;
+    const auto factor = [&](int r) { return f.scales_blocks() ? f.qk_scale[r] : f.scale_log2; };
     Reg low = k.f32("low_sum"), high = k.f32("high_sum");
-    Vec offset = k.f32("code_offset", 2), half = k.b16("sum_half", 2);
+    Vec half = k.b16("sum_half", 2);
     Vec exact_offset = f.exp_offset;
     if (f.scales_blocks()) {
       exact_offset = k.f32("block_offset", 2);
       for (int r = 0; r < 2; ++r) k.add_f32(exact_offset[r], f.exp_offset[r], f.v_shift);
     }
-    const auto factor = [&](int r) { return f.scales_blocks() ? f.qk_scale[r] : f.scale_log2; };
-    for (std::size_t r = 0; r < c.size(); ++r) {
-      k.mul_ftz_f32(c[r], factor(static_cast<int>(r)), f32_imm(kCodeUnit));
-      k.max_f32(c[r], c[r], f32_imm(1.17549435e-38f)).note(r ? "" : "-inf (a masked score) times 0 would be NaN");
-    }
-    for (int r = 0; r < 2; ++r)
-      k.fma_rn_f32(offset[r], exact_offset[r], f32_imm(kCodeUnit), f32_imm((7 - kBias) * kCodeUnit));
-    bool exact_started[4] = {}, direct_started[2] = {};
-    for_words(f, [&](int word, int first, int codes) {
-      const int r = word % 2;
-      if (codes >= 0) {
-        direct_word(f, s, r, first, codes, c[c.size() == 2 ? static_cast<std::size_t>(r) : 0], offset[r], direct_started);
-        return;
+    struct Units { std::vector<Reg> scale; Vec offset; } code, step;
+    const auto units = [&](Units& to, const std::string& name, float unit, float shift) {
+      to.scale = k.f32(name + "_scale", static_cast<int>(factors)).all(), to.offset = k.f32(name + "_offset", 2);
+      for (std::size_t r = 0; r < factors; ++r) {
+        k.mul_ftz_f32(to.scale[r], factor(static_cast<int>(r)), f32_imm(unit));
+        k.max_f32(to.scale[r], to.scale[r], f32_imm(1.17549435e-38f)).note(r ? "" : "-inf (a masked score) times 0 would be NaN");
       }
+      for (int r = 0; r < 2; ++r) k.fma_rn_f32(to.offset[r], exact_offset[r], f32_imm(unit), f32_imm(shift * unit));
+    };
+    if (f.direct_words()) units(code, "code", kCodeUnit, 7 - kBias);
+    if (f.chord_words()) units(step, "step", kSteps * 0x1p-24f, kLowest);
+    bool exact_started[4] = {}, direct_started[2] = {}, chord_started[2] = {};
+    for_words(f, [&](int word, int first, Word kind, int at) {
+      const int r = word % 2;
+      const std::size_t of = factors == 2 ? static_cast<std::size_t>(r) : 0;
+      if (kind == Word::direct) return direct_word(f, s, r, first, at, code.scale[of], code.offset[r], direct_started);
+      if (kind == Word::chord) return chord_word(f, s, r, first, at, step.scale[of], step.offset[r], chord_started);
       for (int i : {first, first + 1, first + 4, first + 5}) {
         const int chain = 2 * r + i % 2;
         k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], factor(r), exact_offset[r]);
@@ -164,16 +217,19 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
       }
     });
     for (int r = 0; r < 2; ++r) {
-      k.mov_b32(half.all(), s.direct[r]);
-      k.cvt_f32_f16(low, half[0]);
-      k.cvt_f32_f16(high, half[1]);
-      k.add_ftz_f32(low, low, high);
-      if (exact_started[2 * r]) {
-        k.add_ftz_f32(high, s.exact[2 * r], s.exact[2 * r + 1]);
-        k.fma_rn_ftz_f32(sum[r], low, f32_imm(256.0f), high).note("f16 held p * 2^-8");
-      } else {
-        k.mul_ftz_f32(sum[r], low, f32_imm(256.0f)).note("f16 held p * 2^-8");
-      }
+      bool started = exact_started[2 * r];
+      if (started) k.add_ftz_f32(sum[r], s.exact[2 * r], s.exact[2 * r + 1]);
+      const auto add_halves = [&](const Reg& pair, float unit, const std::string& note) {
+        k.mov_b32(half.all(), pair);
+        k.cvt_f32_f16(low, half[0]);
+        k.cvt_f32_f16(high, half[1]);
+        k.add_ftz_f32(low, low, high);
+        if (started) k.fma_rn_ftz_f32(sum[r], low, f32_imm(unit), sum[r]).note(note);
+        else k.mul_ftz_f32(sum[r], low, f32_imm(unit)).note(note);
+        started = true;
+      };
+      if (direct_started[r]) add_halves(s.direct[r], 256.0f, "f16 held p * 2^-8");
+      if (chord_started[r]) add_halves(s.chord[r], 1.0f, "");
     }
   });
 }
@@ -183,7 +239,10 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
 void emit_exp_sum_direct(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
-    Sums s{k.f32("block_sum", 4), k.b32("direct_sum", 2), k.b32("all_codes")};
+    Sums s;
+    s.exact = k.f32("block_sum", 4);
+    if (f.direct_words()) s.direct = k.b32("direct_sum", 2), s.codes = k.b32("all_codes");
+    if (f.chord_words()) s.chord = k.b32("chord_sum", 2), s.steps = k.b32("all_steps");
     Vec sum = k.f32("row_block_sum", 2);
     Reg worst = k.f32("worst"), over = k.pred("over"), also = k.pred("also_over"), free = k.pred("no_maximum");
     exp_and_sum(f, s, sum);
@@ -195,9 +254,16 @@ void emit_exp_sum_direct(ForwardContext& f) {
       for (int r = 0; r < 2; ++r) k.mul_ftz_f32(weighted[r], sum[r], weight);
     }
     emit_sums_exceed(f, over, also, worst, sum, weighted);
-    k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
-    k.setp("ne", "u32", also, s.codes, 0).note("p of 512 or more: its code is no e4m3, its share of the sum is wrong");
-    k.or_pred(over, over, also);
+    if (f.direct_words()) {
+      k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
+      k.setp("ne", "u32", also, s.codes, 0).note("p of 512 or more: its code is no e4m3, its share of the sum is wrong");
+      k.or_pred(over, over, also);
+    }
+    if (f.chord_words()) {
+      k.and_b32(s.steps, s.steps, hex(0xf800f800u));
+      k.setp("ne", "u32", also, s.steps, 0).note("p of 2^17 or more: the chords' bits are no numbers");
+      k.or_pred(over, over, also);
+    }
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
     k.vote_sync_any_pred(over, over);
@@ -207,6 +273,10 @@ void emit_exp_sum_direct(ForwardContext& f) {
         std::vector<Reg> row = row_elements(f, r);
         k.add_ftz_f32(sum[r], row[0], row[1]);
         for (std::size_t i = 2; i < row.size(); ++i) k.add_ftz_f32(sum[r], sum[r], row[i]);
+      }
+      if (f.chord_words()) {
+        k.setp("ne", "u32", also, s.steps, 0);
+        for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
       }
       rescale_block(f, sum);
       encode_all(f);
@@ -222,13 +292,16 @@ void emit_pack_p_direct(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec half = k.b16("p_half", 2);
-    for_words(f, [&](int word, int first, int codes) {
-      if (codes >= 0) {
-        k.prmt_b32(f.p[word], f.p_direct[codes], f.p_direct[codes + 1], hex(0x6420));
+    for_words(f, [&](int word, int first, Word kind, int at) {
+      if (kind == Word::direct) {
+        k.prmt_b32(f.p[word], f.p_direct[at], f.p_direct[at + 1], hex(0x6420));
         return;
       }
-      for (int h = 0; h < 2; ++h)
-        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[first + 4 * h + 1], f.s_acc[first + 4 * h]);
+      for (int h = 0; h < 2; ++h) {
+        const int low = first + 4 * h;
+        if (kind == Word::chord) k.cvt_rn_satfinite_fp8x2_f16x2("e4m3", half[h], f.p_chord[at + h]);
+        else k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[low + 1], f.s_acc[low]);
+      }
       k.mov_b32(f.p[word], half.all());
     });
   });

@@ -110,7 +110,8 @@ struct ForwardContext {
   Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
-  Vec p_direct;                 // fast mode: e4m3 codes of the direct words, two in the halves of a register
+  Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
+  Vec p_chord;                  // p of the chord words, f16x2
   Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
   Reg v_scale;                  // 8 bit: the tile's V scale; by blocks: the unit in which O is kept
@@ -148,8 +149,9 @@ struct ForwardContext {
     if (!eight_bit()) return 0;
     return config.plan.softmax == Softmax::lazy ? 8 - config.plan.lazy_threshold_log2 : 8;
   }
-  bool direct() const { return config.plan.direct_of_16 != 0; }
+  bool saves_exps() const { return config.plan.direct_of_16 != 0 || config.plan.chord_of_16 != 0; }
   int direct_words() const { return n() / 8 * config.plan.direct_of_16 / 16; }
+  int chord_words() const { return n() / 8 * config.plan.chord_of_16 / 16; }
   int cluster() const { return config.plan.cluster; }
   bool paired() const { return config.plan.cluster > 1; }
   bool splits() const { return config.plan.split_tail; }
@@ -233,7 +235,7 @@ std::vector<Reg> row_elements(ForwardContext& f, int r);  // of S or P
 // 8 bit, guarded: P, row sums and O of a block whose sums show that its offset is too high or too low
 void rescale_block(ForwardContext& f, const Vec& sum);
 void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted);
-void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: fast mode
+void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: part of P without exponentials
 void emit_pack_p_direct(ForwardContext& f);
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot

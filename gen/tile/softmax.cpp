@@ -438,7 +438,7 @@ void exp_sum_of_block(ForwardContext& f) {
 void emit_exp_sum(ForwardContext& f) {
   Kernel& k = f.k;
   if (f.checks_block_sums()) {
-    if (f.direct()) emit_exp_sum_direct(f);
+    if (f.saves_exps()) emit_exp_sum_direct(f);
     else exp_sum_of_block(f);
     return;
   }
@@ -507,7 +507,7 @@ void pack_p_e4m3(ForwardContext& f) {
 
 void emit_pack_p(ForwardContext& f) {
   if (f.eight_bit()) {
-    if (f.direct()) emit_pack_p_direct(f);
+    if (f.saves_exps()) emit_pack_p_direct(f);
     else pack_p_e4m3(f);
     return;
   }
