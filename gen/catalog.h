@@ -60,6 +60,8 @@ struct Plan {
   int kv_stages = 2;                 // ring slots of K and of V
   int v_stages = 0;                  // of V (8 bit: of V^T) if they differ; 0: kv_stages
   int q_stages = 1;                  // Q buffers
+  int transposers = 3;               // 8 bit, V by rows: warps that transpose it: 3 beside the loading one, or 7 with a second
+                                     // warpgroup for them
   std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules, or of own_schedule
   std::optional<Schedule> own_schedule;  // a table from outside (gen/schedule/text.h); the kernel's name has only its name
   bool ping_pong = true;             // token passed between warpgroups around their wgmma issue
@@ -85,6 +87,8 @@ struct Plan {
 
   bool traced() const { return trace != Marks::off; }
   int v_ring() const { return v_stages ? v_stages : kv_stages; }
+  int producer_warpgroups() const { return symmetric ? 0 : transposers > 3 ? 2 : 1; }
+  int threads() const { return 128 * (producer_warpgroups() + warpgroups); }
 
   void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off
   const Schedule* table() const;     // null: no such schedule

@@ -27,7 +27,7 @@ void emit_barrier_init(ForwardContext& f) {
   k.mov_b32(thread, special("tid.x"));
   k.setp("eq", "u32", first, thread, 0);
   k.if_(first, [&] {
-    int warps = 4 * f.warpgroups() * f.cluster(), v_writers = f.transposes() ? kTransposers : 1;
+    int warps = 4 * f.warpgroups() * f.cluster(), v_writers = f.transposes() ? f.transposers() : 1;
     for (int i = 0; i < plan.q_stages * f.warpgroups(); ++i) {
       k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.q_empty + 8 * i), 4).note("the warpgroup's four warps");
@@ -45,7 +45,7 @@ void emit_barrier_init(ForwardContext& f) {
     }
     for (int i = 0; i < m.raw_stages; ++i) {
       k.mbarrier_init(address(f.base, m.raw_full + 8 * i), 1).note("V as it lies in memory");
-      k.mbarrier_init(address(f.base, m.raw_empty + 8 * i), kTransposers).note("one arrival a transposing warp");
+      k.mbarrier_init(address(f.base, m.raw_empty + 8 * i), f.transposers()).note("one arrival a transposing warp");
     }
     if (f.guarded()) k.st_shared_u32(address(f.base, m.redo_mask), 0);
     for (int i = 0; i < 2 && !plan.symmetric; ++i) {
@@ -793,7 +793,7 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
         "the launch (gen/trace_events.h); 0 = none", true);
     add("trace_capacity", ParamKind::u32, "records, and trips, that one role may write; those beyond are counted");
   }
-  facts.block_threads = 128 * ((c.plan.symmetric ? 0 : 1) + c.plan.warpgroups);
+  facts.block_threads = c.plan.threads();
   facts.shared_bytes = static_cast<std::uint32_t>(m.dynamic_bytes());
   facts.ptx_version = std::to_string(k.ptx_version() / 10) + "." + std::to_string(k.ptx_version() % 10);
   facts.driver_min = "525 (CUDA 12.0)";
@@ -844,7 +844,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
        ": " + num(c.plan.v_ring()) + " stages x " + num(m.v_stage_bytes));
   if (m.raw_stages)
     line("  V before its transposition " + num(m.raw) + ": " + num(m.raw_stages) + " stages x " + num(m.raw_stage_bytes) +
-         " (warps 1 to 3 of warpgroup 0 transpose)");
+         " (warps 1 to " + num(c.plan.transposers) + (c.plan.transposers > 3 ? " of warpgroups 0 and 1" : " of warpgroup 0") + " transpose)");
   if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.o_slabs * m.slab_bytes_q));
   line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
@@ -875,6 +875,7 @@ RegisterSplit register_split(const KernelConfig& c) {
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 255};  // as ptxas counts: 256 threads start with all registers there are
     case 2: {
+      if (c.plan.transposers > 3) return {24, 232, 128};
       // Beside V's slabs and two of Q and K the producer of a kernel that cuts tiles has no room for its part.
       const bool wide_cut = c.plan.split_tail && c.problem.head_dim > 128;
       const bool wide_producer = c.problem.eight_bit() ? (c.problem.scale_rows || c.plan.trace == Marks::all || wide_cut) && !c.problem.v_transposed
@@ -948,6 +949,8 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.symmetric && (plan.ping_pong || plan.dynamic_tiles || plan.o_own_buffer || plan.q_stages != 1 ||
                          plan.softmax == Softmax::guarded))
     return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
+  if (plan.transposers != 3 && (plan.transposers != 7 || plan.warpgroups != 2 || !p.eight_bit() || p.v_transposed || plan.symmetric))
+    return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
   if (plan.cluster != 1 && plan.cluster != 2) return at("cluster", plan.cluster, "must be 1 or 2");
   if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
                            (p.eight_bit() && !p.v_transposed)))
@@ -988,7 +991,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
   Kernel k(config.name());
   ForwardContext f(k, config);
   if (line_table) point_at_schedule(k, config);
-  k.threads(128 * (1 + config.plan.warpgroups));
+  k.threads(config.plan.threads());
   k.min_ctas_per_sm(1);  // with .reqntid this fixes the entry register count, which setmaxnreg needs
   k.dynamic_shared("smem", 1024);
   k.cluster(config.plan.cluster);
@@ -999,13 +1002,15 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
   Reg consumes = k.pred("is_consumer");
   k.mov_b32(f.warpgroup, special("tid.x"));
   k.shr_u32(f.warpgroup, f.warpgroup, 7);
-  k.setp("ne", "u32", consumes, f.warpgroup, 0);
+  const int producers = config.plan.producer_warpgroups();
+  if (producers == 1) k.setp("ne", "u32", consumes, f.warpgroup, 0);
+  else k.setp("ge", "u32", consumes, f.warpgroup, producers);
   Budget budget;
   k.if_else(consumes, [&] {
     k.role("consumer", "one warpgroup owns 64 query rows", [&] {
       if (split.consumer < split.entry) k.setmaxnreg_dec(split.consumer);
       else k.setmaxnreg_inc(split.consumer);
-      k.sub_u32(f.warpgroup, f.warpgroup, 1);
+      k.sub_u32(f.warpgroup, f.warpgroup, producers);
       budget = emit_consumer(f, trips);
     });
   }, [&] {
@@ -1023,7 +1028,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
         Reg transposer = k.b32("transposer"), transposes = k.pred("transposes");
         k.shr_u32(transposer, thread, 5);
         k.sub_u32(transposer, transposer, 1);
-        k.setp("lt", "u32", transposes, transposer, kTransposers).note("warps 1 to 3");
+        k.setp("lt", "u32", transposes, transposer, f.transposers()).note("all warps but the loading one");
         k.if_(transposes, [&] { emit_transposer(p); });
       }
     });

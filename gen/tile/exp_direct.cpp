@@ -126,14 +126,14 @@ struct Sums {
   Reg steps;   // OR of all n of chords
 };
 
-void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, const Reg& c, const Reg& offset, bool* started) {
+void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, const Reg& c, const Vec& offset, bool* started) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg p = k.b32("p_f16x2");
     for (int pair = 0; pair < 2; ++pair) {
       const Reg low = f.s_acc[first + 4 * pair], high = f.s_acc[first + 4 * pair + 1], to = f.p_direct[codes + pair];
-      k.fma_rn_ftz_f32(low, low, c, offset);
-      k.fma_rn_ftz_f32(high, high, c, offset);
+      k.fma_rn_ftz_f32(low, low, c, offset[pair]);
+      k.fma_rn_ftz_f32(high, high, c, offset[pair]);
       k.cvt_rn_relu_x2_f32("f16", to, high, low);
       k.shl_b32(p, to, 7);
       if (started[r]) k.add_f16x2(s.direct[r], s.direct[r], p);
@@ -149,15 +149,15 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
   });
 }
 
-void chord_word(ForwardContext& f, const Sums& s, int r, int first, int chord, const Reg& c, const Reg& offset, bool* started) {
+void chord_word(ForwardContext& f, const Sums& s, int r, int first, int chord, const Reg& c, const Vec& offset, bool* started) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec n = k.b32("steps", 2);
     Reg low = k.b32("chord"), high = k.b32("chord_half_on"), least = k.b32("least_chord");
     for (int pair = 0; pair < 2; ++pair) {
       const Reg x = f.s_acc[first + 4 * pair], y = f.s_acc[first + 4 * pair + 1], p = f.p_chord[chord + pair];
-      k.fma_rn_ftz_f32(x, x, c, offset);
-      k.fma_rn_ftz_f32(y, y, c, offset);
+      k.fma_rn_ftz_f32(x, x, c, offset[pair]);
+      k.fma_rn_ftz_f32(y, y, c, offset[pair]);
       k.cvt_rn_relu_x2_f32("f16", n[pair], y, x);
       k.mad_lo_u32(low, n[pair], 7, hex(kLow * 0x10001u));
       k.mad_lo_u32(high, n[pair], 7, hex(kHigh * 0x10001u));
@@ -202,11 +202,28 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
     if (f.direct_words()) units(code, "code", kCodeUnit, 7 - kBias);
     if (f.chord_words()) units(step, "step", kSteps * 0x1p-24f, kLowest);
     bool exact_started[4] = {}, direct_started[2] = {}, chord_started[2] = {};
+    // ptxas would issue all other words before the first ex2. So that both go on side by side, each pair of keys waits for half of
+    // the exact word before it, through its offset: 0 x is not 0 for every x, and nobody may leave it out.
+    int paced_by = -1;
+    const auto paced = [&](const Vec& own, const Reg& offset) {
+      for (int pair = 0; pair < 2; ++pair) {
+        if (paced_by < 0) k.mov_f32(own[pair], offset);
+        else k.fma_rn_ftz_f32(own[pair], s.exact[2 * paced_by + pair], f32_imm(0.0f), offset);
+      }
+      return own;
+    };
     for_words(f, [&](int word, int first, Word kind, int at) {
       const int r = word % 2;
       const std::size_t of = factors == 2 ? static_cast<std::size_t>(r) : 0;
-      if (kind == Word::direct) return direct_word(f, s, r, first, at, code.scale[of], code.offset[r], direct_started);
-      if (kind == Word::chord) return chord_word(f, s, r, first, at, step.scale[of], step.offset[r], chord_started);
+      if (kind != Word::exact) {
+        k.scope([&] {
+          Vec own = paced(k.f32("paced_offset", 2), kind == Word::direct ? code.offset[r] : step.offset[r]);
+          if (kind == Word::direct) direct_word(f, s, r, first, at, code.scale[of], own, direct_started);
+          else chord_word(f, s, r, first, at, step.scale[of], own, chord_started);
+        });
+        return;
+      }
+      paced_by = r;
       for (int i : {first, first + 1, first + 4, first + 5}) {
         const int chain = 2 * r + i % 2;
         k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], factor(r), exact_offset[r]);

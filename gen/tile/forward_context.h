@@ -20,7 +20,6 @@ constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether 
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
-constexpr int kTransposers = 3;                // warps 1 to 3 of the producer's warpgroup, where V is transposed
 
 struct SharedLayout {
   explicit SharedLayout(const KernelConfig& config);
@@ -127,6 +126,7 @@ struct ForwardContext {
   int d() const { return config.problem.head_dim; }
   int dv() const { return config.problem.head_dim_v; }
   int warpgroups() const { return config.plan.warpgroups; }
+  int transposers() const { return config.plan.transposers; }
   std::string type() const { return to_string(config.problem.dtype); }
   std::string type_k() const { return to_string(config.problem.type_k()); }
   std::string type_v() const { return to_string(config.problem.type_v()); }
@@ -220,7 +220,7 @@ void trace_transposer_finish(ForwardContext& f, const Operand& records);
 
 // --- producer (gen/tile/tile_load.cpp)
 void emit_producer(ForwardContext& f);
-// --- V to V^T (gen/tile/tile_transpose.cpp): warps 1 .. kTransposers of the producer's warpgroup
+// --- V to V^T (gen/tile/tile_transpose.cpp): the producer's warps but the first
 void emit_transposer(ForwardContext& f);
 
 // --- consumer

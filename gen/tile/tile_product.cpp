@@ -76,6 +76,22 @@ void emit_pv_promoted(ForwardContext& f, const Reg& v_desc) {
   }
 }
 
+// With 128 registers at entry (512 threads) m64n256 is refused (ptxas C7602): half of the columns at a time, then.
+void emit_pv_8(ForwardContext& f, const Reg& v_desc) {
+  Kernel& k = f.k;
+  Reg b = k.b64("v_step");
+  const bool afresh = f.config.plan.two_level;
+  const Vec& to = afresh ? f.o_new : f.o_acc;
+  const int parts = f.dv() > 128 && f.config.plan.transposers > 3 ? 2 : 1, columns = f.dv() / parts;
+  for (int step = 0; step < f.n() / 32; ++step)
+    for (int part = 0; part < parts; ++part) {
+      const int at = step / 4 * f.smem.slab_bytes_v + step % 4 * 32 + part * columns * 128;
+      if (at) k.add_s64(b, v_desc, at / 16);
+      const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
+      k.wgmma_rs_8("e4m3", f.type_v(), columns, to.slice(part * columns / 2, columns / 2), f.p.slice(4 * step, 4), at ? b : v_desc, keep);
+    }
+}
+
 void emit_pv(ForwardContext& f, int lag) {
   Kernel& k = f.k;
   const SharedLayout& m = f.smem;
@@ -95,16 +111,15 @@ void emit_pv(ForwardContext& f, int lag) {
       emit_pv_promoted(f, v_desc);
       return;
     }
-    Reg b = k.b64("v_step");
     k.wgmma_fence().note("again: the wait loop above is a branch (ptxas C7519)");
-    for (int step = 0; step < f.n() / f.k_step(); ++step) {
-      int at = f.eight_bit() ? step / 4 * m.slab_bytes_v + step % 4 * 32 : step * 2048;
-      if (step) k.add_s64(b, v_desc, at / 16);
-      const Reg vb = step ? b : v_desc;
-      bool afresh = f.config.plan.two_level;
-      const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
-      if (f.eight_bit()) k.wgmma_rs_8("e4m3", f.type_v(), f.dv(), (afresh ? f.o_new : f.o_acc).all(), f.p.slice(4 * step, 4), vb, keep);
-      else k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), vb, keep, 1);
+    if (f.eight_bit()) {
+      emit_pv_8(f, v_desc);
+    } else {
+      Reg b = k.b64("v_step");
+      for (int step = 0; step < f.n() / 16; ++step) {
+        if (step) k.add_s64(b, v_desc, step * 2048 / 16);
+        k.wgmma_rs_16(f.type(), f.dv(), f.o_acc.all(), f.p.slice(4 * step, 4), step ? b : v_desc, step ? Operand(1) : Operand(f.o_keep), 1);
+      }
     }
     k.wgmma_commit_group();
     k.mov_pred(f.o_keep, 1);

@@ -93,11 +93,11 @@ void emit_slab(ForwardContext& f, const TransposeLanes& t, int slab, const Reg& 
     k.add_u32(to, to, f.smem.v + slab * 128 * 128).note("rows of V^T: the slab's columns");
     k.mov_b32(group, special("tid.x"));
     k.shr_u32(group, group, 5);
-    k.sub_u32(group, group, 1).note("warps 1 to 3; from tid.x each time, which costs no register");
-    if (slab % kTransposers) {
-      k.add_u32(group, group, slab % kTransposers);
-      k.setp("ge", "u32", more, group, kTransposers);
-      k.sub_u32(group, group, kTransposers).when(more);
+    k.sub_u32(group, group, 1).note("the first warp loads; from tid.x each time, which costs no register");
+    if (slab % f.transposers()) {
+      k.add_u32(group, group, slab % f.transposers());
+      k.setp("ge", "u32", more, group, f.transposers());
+      k.sub_u32(group, group, f.transposers()).when(more);
     }
     k.setp("lt", "u32", more, group, groups);
     k.if_(more, [&] {
@@ -107,7 +107,7 @@ void emit_slab(ForwardContext& f, const TransposeLanes& t, int slab, const Reg& 
         k.add_u32(src, src, from);
         k.mad_lo_u32(dst, group, 2048, to).note("16 rows of V^T");
         emit_group(f, t, src, dst);
-        k.add_u32(group, group, kTransposers);
+        k.add_u32(group, group, f.transposers());
         k.setp("lt", "u32", more, group, groups);
         return more;
       });

@@ -84,7 +84,9 @@ TraceEvent event_of(Do what) {
 }
 
 // Groups of 16 columns that one of three transposing warps takes of a slab of 128.
-int groups_a_warp(const KernelConfig& c, int slab) { return (std::min(8, c.problem.head_dim_v / 16 - 8 * slab) + 2) / 3; }
+int groups_a_warp(const KernelConfig& c, int slab) {
+  return (std::min(8, c.problem.head_dim_v / 16 - 8 * slab) + c.plan.transposers - 1) / c.plan.transposers;
+}
 
 class Model {
  public:
