@@ -70,7 +70,7 @@ struct Plan {
   int guard_blocks = 2;              // guarded: unmasked blocks whose maximum is taken, >= 1
   int direct_of_16 = 0;              // 8 bit, guarded, fast mode: of 16 words of P so many (even) take their e4m3 bits from
                                      // one conversion instead of an exponential (gen/tile/exp_direct.cpp): more error
-  int square_of_16 = 0;               // 8 bit, guarded: of 16 words of P so many (even) take two chords of 2^x in place of an
+  int chord_of_16 = 0;               // 8 bit, guarded: of 16 words of P so many (even) take two chords of 2^x in place of an
                                      // exponential (gen/tile/exp_direct.cpp): 1 % more error for 4, 3 % for 8
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice

@@ -108,7 +108,7 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.eight_bit()) f.v_scale = k.f32("v_scale");
   if (f.checks_block_sums()) f.p_offset = k.f32("p_offset", 2);
   if (f.direct_words()) f.p_direct = k.b32("p_direct", 2 * f.direct_words());
-  if (f.square_words()) f.p_square = k.b32("p_square", 2 * f.square_words());
+  if (f.chord_words()) f.p_chord = k.b32("p_chord", 2 * f.chord_words());
   if (f.scales_blocks()) {
     f.q_scale = k.f32("q_scale", 2);
     f.k_scale = k.f32("k_scale", f.scale_groups());
@@ -908,7 +908,7 @@ std::string check_forward(const KernelConfig& c) {
     return at("scale_rows", p.scale_rows, "must be 16, 32, 64 or 128");
   if (!p.eight_bit() && plan.two_level)
     return std::string("dtype ") + to_string(p.dtype) + " needs no two_level: its sums are fp32";
-  for (const auto& [field, words] : {std::pair{"direct_of_16", plan.direct_of_16}, std::pair{"square_of_16", plan.square_of_16}}) {
+  for (const auto& [field, words] : {std::pair{"direct_of_16", plan.direct_of_16}, std::pair{"chord_of_16", plan.chord_of_16}}) {
     if (words && (!p.eight_bit() || plan.softmax != Softmax::guarded))
       return at(field, words, "is for 8-bit kernels with a guarded softmax: P in e4m3, each block's sum checked");
     if (words < 0 || words > 16 || words % 2)
@@ -916,8 +916,8 @@ std::string check_forward(const KernelConfig& c) {
     if (words && p.scale_rows && p.scale_rows < plan.tile_kv)
       return at(field, words, "wants scales by blocks of at least tile_kv keys: P itself takes finer ones");
   }
-  if (plan.direct_of_16 && plan.square_of_16 && plan.direct_of_16 + plan.square_of_16 != 16)
-    return at("square_of_16", plan.square_of_16, "beside direct words must be all the others, " + std::to_string(16 - plan.direct_of_16));
+  if (plan.direct_of_16 && plan.chord_of_16 && plan.direct_of_16 + plan.chord_of_16 != 16)
+    return at("chord_of_16", plan.chord_of_16, "beside direct words must be all the others, " + std::to_string(16 - plan.direct_of_16));
   if (plan.fold_blocks && (!p.eight_bit() || plan.two_level || plan.symmetric || !plan.o_own_buffer))
     return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
   if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))

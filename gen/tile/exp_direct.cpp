@@ -35,36 +35,37 @@ namespace {
 constexpr float kBias = 0.055f;       // log2 units
 constexpr float kCodeUnit = 0x1p-21f; // 8 codes a log2 unit, 2^-24 each
 
-// Square words: n = round(64 x + kShift), in f16's subnormal steps.
+// Chord words: n = round(64 x + kShift), in f16's subnormal steps.
 constexpr float kSteps = 64.0f;
-constexpr int kTopStep = 1434;                 // n of x = 8
-constexpr float kShift = kTopStep - 8 * 64;    // 922: n = 0 is x = -14.4
-constexpr std::uint32_t kAddedBits = 8;
+constexpr int kTopStep = 1401;                 // n of x = 8
+constexpr float kShift = kTopStep - 8 * 64;    // 889: n = 0 is x = -13.9
+constexpr std::uint32_t kHalfOctave = 496;     // of f16's bits, 1024 an octave
+constexpr std::uint32_t kWeight = 0x3a23;      // f16: 0.767
 
-enum class Word { exact, direct, square };
+enum class Word { exact, direct, chord };
 
 // Of a thread's words of P (16 keys of one row each), spread over columns; the rows' columns differ.
 Word kind_of(ForwardContext& f, int word) {
   const Plan& plan = f.config.plan;
-  const int saved = plan.direct_of_16 ? plan.direct_of_16 : plan.square_of_16;
+  const int saved = plan.direct_of_16 ? plan.direct_of_16 : plan.chord_of_16;
   const int half = saved / 2, row = word % 2;  // of 8 words a row
   const int at = word / 2 + row * (half == 0 ? 0 : half < 4 ? 4 / half : 1);
   const bool picked = (at + 1) * half / 8 != at * half / 8;
-  if (plan.direct_of_16 && plan.square_of_16) return picked ? Word::direct : Word::square;
-  return !picked ? Word::exact : plan.direct_of_16 ? Word::direct : Word::square;
+  if (plan.direct_of_16 && plan.chord_of_16) return picked ? Word::direct : Word::chord;
+  return !picked ? Word::exact : plan.direct_of_16 ? Word::direct : Word::chord;
 }
 
 // visit(word, first element, kind, register): the word's elements are first, first + 1, first + 4, first + 5; its register
-// the first of its two in p_direct or p_square.
+// the first of its two in p_direct or p_chord.
 template <class F>
 void for_words(ForwardContext& f, F&& visit) {
-  int codes = 0, squares = 0;
+  int codes = 0, chords = 0;
   for (int word = 0; word < f.p.size(); ++word) {
     const int first = 16 * (word / 4) + 8 * (word / 2 % 2) + 2 * (word % 2);
     const Word kind = kind_of(f, word);
-    visit(word, first, kind, kind == Word::direct ? codes : kind == Word::square ? squares : -1);
+    visit(word, first, kind, kind == Word::direct ? codes : kind == Word::chord ? chords : -1);
     if (kind == Word::direct) codes += 2;
-    if (kind == Word::square) squares += 2;
+    if (kind == Word::chord) chords += 2;
   }
 }
 
@@ -77,8 +78,8 @@ void decode_all(ForwardContext& f) {
     Vec half = k.b16("p_half", 2);
     Reg code = k.b32("code"), bits = k.b32("code_bits"), subnormal = k.f32("subnormal"), is_small = k.pred("is_subnormal");
     for_words(f, [&](int, int first, Word kind, int codes) {
-      for (int i = 0; i < 4 && kind == Word::square; ++i) {
-        if (i % 2 == 0) k.mov_b32(half.all(), f.p_square[codes + i / 2]);
+      for (int i = 0; i < 4 && kind == Word::chord; ++i) {
+        if (i % 2 == 0) k.mov_b32(half.all(), f.p_chord[codes + i / 2]);
         k.cvt_f32_f16(f.s_acc[first + 4 * (i / 2) + i % 2], half[i % 2]);
       }
       for (int i = 0; i < 4 && kind == Word::direct; ++i) {
@@ -105,8 +106,8 @@ void encode_all(ForwardContext& f) {
     Reg half = k.b16("two_codes"), zero = k.b16("no_codes");
     k.emit("mov.b16", {zero, 0}, Location::current());
     for_words(f, [&](int, int first, Word kind, int codes) {
-      for (int pair = 0; pair < 2 && kind == Word::square; ++pair)
-        k.cvt_rn_x2_f32("f16", f.p_square[codes + pair], f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
+      for (int pair = 0; pair < 2 && kind == Word::chord; ++pair)
+        k.cvt_rn_x2_f32("f16", f.p_chord[codes + pair], f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
       for (int pair = 0; pair < 2 && kind == Word::direct; ++pair) {
         const Reg to = f.p_direct[codes + pair];
         k.cvt_rn_satfinite_fp8x2_f32("e4m3", half, f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
@@ -120,7 +121,7 @@ void encode_all(ForwardContext& f) {
 struct Sums {
   Vec exact;   // two a row
   Vec direct;  // f16x2, one a row: p * 2^-8
-  Vec square;   // f16x2, one a row
+  Vec chord;   // f16x2, one a row
   Reg codes;   // OR of all codes
   Reg steps;   // OR of all n
 };
@@ -148,23 +149,22 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
   });
 }
 
-void square_word(ForwardContext& f, const Sums& s, int r, int first, int at, const Reg& c, const Vec& offset, bool* started) {
+void chord_word(ForwardContext& f, const Sums& s, int r, int first, int at, const Reg& c, const Vec& offset, bool* started) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec n = k.b32("steps", 2);
-    Reg h = k.b32("line"), half = k.b32("half_mantissa"), power = k.b32("power_of_two");
+    Reg chord = k.b32("chord"), later = k.b32("half_an_octave_on"), weight = k.b32("chord_weight");
     for (int pair = 0; pair < 2; ++pair) {
-      const Reg x = f.s_acc[first + 4 * pair], y = f.s_acc[first + 4 * pair + 1], p = f.p_square[at + pair];
+      const Reg x = f.s_acc[first + 4 * pair], y = f.s_acc[first + 4 * pair + 1], p = f.p_chord[at + pair];
       k.fma_rn_ftz_f32(x, x, c, offset[pair]);
       k.fma_rn_ftz_f32(y, y, c, offset[pair]);
       k.cvt_rn_relu_x2_f32("f16", n[pair], y, x);
-      k.mad_lo_u32(h, n[pair], 16, hex(kAddedBits * 0x10001u)).note("2^e m, m = 1 + what is left of e");
-      k.and_b32(half, h, hex(0x03ff03ffu));
-      k.or_b32(half, half, hex(0x38003800u)).note("m / 2");
-      k.and_b32(power, h, hex(0x7c007c00u)).note("2^e");
-      k.fma_rn_ftz_f16x2(p, h, half, power).note("p = 2^e (m^2 + 2) / 2; 0 at n = 0");
-      if (started[r]) k.add_f16x2(s.square[r], s.square[r], p);
-      else k.mov_b32(s.square[r], p);
+      k.shl_b32(chord, n[pair], 4).note("f16 of a chord of 2^x");
+      k.add_u32(later, chord, hex(kHalfOctave * 0x10001u));
+      k.mov_b32(weight, hex(kWeight * 0x10001u));
+      k.fma_rn_ftz_f16x2(p, later, weight, chord).note("0 at n = 0");
+      if (started[r]) k.add_f16x2(s.chord[r], s.chord[r], p);
+      else k.mov_b32(s.chord[r], p);
       started[r] = true;
     }
     if (at) {
@@ -200,8 +200,8 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
       for (int r = 0; r < 2; ++r) k.fma_rn_f32(to.offset[r], exact_offset[r], f32_imm(unit), f32_imm(shift * unit));
     };
     if (f.direct_words()) units(code, "code", kCodeUnit, 7 - kBias);
-    if (f.square_words()) units(step, "step", kSteps * 0x1p-24f, kShift / kSteps);
-    bool exact_started[4] = {}, direct_started[2] = {}, square_started[2] = {};
+    if (f.chord_words()) units(step, "step", kSteps * 0x1p-24f, kShift / kSteps);
+    bool exact_started[4] = {}, direct_started[2] = {}, chord_started[2] = {};
     // ptxas would issue all other words before the first ex2. So that both go on side by side, each pair of keys waits for half of
     // the exact word before it, through its offset: 0 x is not 0 for every x, and nobody may leave it out.
     int paced_by = -1;
@@ -219,7 +219,7 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
         k.scope([&] {
           Vec own = paced(k.f32("paced_offset", 2), kind == Word::direct ? code.offset[r] : step.offset[r]);
           if (kind == Word::direct) direct_word(f, s, r, first, at, code.scale[of], own, direct_started);
-          else square_word(f, s, r, first, at, step.scale[of], own, square_started);
+          else chord_word(f, s, r, first, at, step.scale[of], own, chord_started);
         });
         return;
       }
@@ -246,7 +246,7 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
         started = true;
       };
       if (direct_started[r]) add_halves(s.direct[r], 256.0f, "f16 held p * 2^-8");
-      if (square_started[r]) add_halves(s.square[r], 1.0f, "");
+      if (chord_started[r]) add_halves(s.chord[r], 1.0f, "");
     }
   });
 }
@@ -259,7 +259,7 @@ void emit_exp_sum_direct(ForwardContext& f) {
     Sums s;
     s.exact = k.f32("block_sum", 4);
     if (f.direct_words()) s.direct = k.b32("direct_sum", 2), s.codes = k.b32("all_codes");
-    if (f.square_words()) s.square = k.b32("square_sum", 2), s.steps = k.b32("all_steps");
+    if (f.chord_words()) s.chord = k.b32("square_sum", 2), s.steps = k.b32("all_steps");
     Vec sum = k.f32("row_block_sum", 2);
     Reg worst = k.f32("worst"), over = k.pred("over"), also = k.pred("also_over"), free = k.pred("no_maximum");
     exp_and_sum(f, s, sum);
@@ -276,7 +276,7 @@ void emit_exp_sum_direct(ForwardContext& f) {
       k.setp("ne", "u32", also, s.codes, 0).note("p of 512 or more: its code is no e4m3, its share of the sum is wrong");
       k.or_pred(over, over, also);
     }
-    if (f.square_words()) {
+    if (f.chord_words()) {
       k.and_b32(s.steps, s.steps, hex(0xf800f800u));
       k.setp("ne", "u32", also, s.steps, 0).note("p of 2^17 or more: no number of f16");
       k.or_pred(over, over, also);
@@ -291,7 +291,7 @@ void emit_exp_sum_direct(ForwardContext& f) {
         k.add_ftz_f32(sum[r], row[0], row[1]);
         for (std::size_t i = 2; i < row.size(); ++i) k.add_ftz_f32(sum[r], sum[r], row[i]);
       }
-      if (f.square_words()) {
+      if (f.chord_words()) {
         k.setp("ne", "u32", also, s.steps, 0);
         for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
       }
@@ -316,7 +316,7 @@ void emit_pack_p_direct(ForwardContext& f) {
       }
       for (int h = 0; h < 2; ++h) {
         const int low = first + 4 * h;
-        if (kind == Word::square) k.cvt_rn_satfinite_fp8x2_f16x2("e4m3", half[h], f.p_square[at + h]);
+        if (kind == Word::chord) k.cvt_rn_satfinite_fp8x2_f16x2("e4m3", half[h], f.p_chord[at + h]);
         else k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[low + 1], f.s_acc[low]);
       }
       k.mov_b32(f.p[word], half.all());

@@ -110,7 +110,7 @@ struct ForwardContext {
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
-  Vec p_square;                  // p of the chord words, f16x2
+  Vec p_chord;                  // p of the chord words, f16x2
   Vec p_offset;                 // 8 bit, guarded: P = 2^(S c - mc + p_offset), log2 units
   Reg scale_log2, max_slack;    // c; lazy threshold in raw score units
   Reg v_scale;                  // 8 bit: the tile's V scale; by blocks: the unit in which O is kept
@@ -149,9 +149,9 @@ struct ForwardContext {
     if (!eight_bit()) return 0;
     return config.plan.softmax == Softmax::lazy ? 8 - config.plan.lazy_threshold_log2 : 8;
   }
-  bool saves_exps() const { return config.plan.direct_of_16 != 0 || config.plan.square_of_16 != 0; }
+  bool saves_exps() const { return config.plan.direct_of_16 != 0 || config.plan.chord_of_16 != 0; }
   int direct_words() const { return n() / 8 * config.plan.direct_of_16 / 16; }
-  int square_words() const { return n() / 8 * config.plan.square_of_16 / 16; }
+  int chord_words() const { return n() / 8 * config.plan.chord_of_16 / 16; }
   int cluster() const { return config.plan.cluster; }
   bool paired() const { return config.plan.cluster > 1; }
   bool splits() const { return config.plan.split_tail; }
