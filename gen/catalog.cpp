@@ -211,6 +211,8 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
       }
       // Eight groups of scales a block and the registers of 192 rows do not fit by one word.
       if (d > 64 && problem.scale_rows == 16) p.warpgroups = 2;
+      // What the special-function units bind: + 4 to 9 % from 4k on (gen/tile/exp_direct.cpp).
+      if (problem.scale_rows == 0 || problem.scale_rows == 128) p.chord_of_16 = d <= 64 ? 6 : 4;
     } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1318 at 8k
       p.warpgroups = 2, p.kv_stages = 2, p.q_stages = 2, p.schedule = "overlap";
       if (problem.scale_rows != 0 && problem.scale_rows <= 32) p.schedule = "serial";  // overlap: spills
@@ -248,16 +250,17 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
 
 Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
-  c.plan.fold_blocks = 16;  // 2048 keys: 3 % in the worst case
+  c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
   const int d = std::max(problem.head_dim, problem.head_dim_v);
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
-  if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true;
+  if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(4, plan.chord_of_16);
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
   if (d > 96 && d < 128 && problem.scale_rows && !problem.v_transposed) c.plan.q_stages = 1;  // 4 bytes
   if (gen::check_forward(c).empty()) return c.plan;
   c.plan.q_stages = 1;  // all of O may fit beside one Q
   if (gen::check_forward(c).empty()) return c.plan;
   Plan p = standard_plan(problem);
+  p.chord_of_16 = 0;
   p.two_level = true;
   p.schedule = "serial";  // a block's product then lives in S's registers
   p.ping_pong = true;     // and the token is worth its waits: no product overlaps inside a warpgroup
@@ -267,8 +270,9 @@ Plan long_keys_plan(const ProblemClass& problem) { return long_keys_plan(problem
 
 Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
-  c.plan.softmax = Softmax::guarded;
-  c.plan.direct_of_16 = fast_words;
+  if (plan.softmax != Softmax::guarded) c.plan.softmax = Softmax::guarded, c.plan.guard_blocks = 3;
+  c.plan.chord_of_16 = 0;
+  c.plan.direct_of_16 = problem.mask == Mask::causal ? fast_words_causal : fast_words;
   return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
 }
 

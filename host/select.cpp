@@ -216,7 +216,9 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
 }  // namespace
 
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
-  if (Status s = select_exact(rows, p, out); !s.ok() || !p.fast) return s;
+  if (Status s = select_exact(rows, p, out); !s.ok()) return s;
+  if (!fast_mode_holds(p)) out->config.plan.chord_of_16 = 0;
+  if (!p.fast) return {};
   if (fast_mode_holds(p)) out->config.plan = fast_plan(out->config.problem, out->config.plan);
   const int words = out->config.plan.direct_of_16;
   out->reason = (words ? "fast mode, " + std::to_string(words) + " of 16 words of P direct, of the kernel chosen without it: "
@@ -240,8 +242,8 @@ Status check_forced(const ForwardProblem& p, const KernelConfig& config) {
                   to_string(p.mask));
   if (c.scale_rows != kernel_scale_rows(p))
     return refuse("has scale rows " + std::to_string(c.scale_rows) + ": the problem's scales want " + std::to_string(kernel_scale_rows(p)));
-  if (config.plan.direct_of_16 && !fast_mode_holds(p))
-    return refuse("has direct words of P: softmax_scale is " + std::to_string(p.scale()) + ", with scales by blocks it must be at least 1e-30");
+  if ((config.plan.direct_of_16 || config.plan.chord_of_16) && !fast_mode_holds(p))
+    return refuse("has P without exponentials: softmax_scale is " + std::to_string(p.scale()) + ", with scales by blocks it must be at least 1e-30");
   if (p.eight_bit() && c.dtype_o != p.dtype_o)
     return refuse(std::string("writes ") + to_string(c.dtype_o) + ": the problem wants O in " + to_string(p.dtype_o));
   if (c.v_transposed && !p.v_transposed && p.allow_workspace && p.value_dim() % 16 == 0) {

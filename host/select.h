@@ -75,7 +75,7 @@ Status select_forward(const ForwardProblem& p, Selection* out);
 // The same over other measured rows; with none only the plain rules are left.
 Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out);
 
-// Whether direct words of P (gen/tile/exp_direct.cpp) count exactly: they multiply scores by 2^-21 softmax_scale first, which
+// Whether direct and chord words of P (gen/tile/exp_direct.cpp) count exactly: they multiply scores by 2^-21 softmax_scale first, which
 // must be a normal number where scores carry their own scales, of any size.
 bool fast_mode_holds(const ForwardProblem& p);
 

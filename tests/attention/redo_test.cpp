@@ -37,6 +37,9 @@ const Kind kinds[] = {
     {"attn_fwd_e4m3_d64_causal__q128_kv128_s2_qs2__serial_pp_guarded1_dyn_ob_fold2", 110, 132, 140},
     {"attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_fast16_ob", 110, 132, 140},
     {"attn_fwd_e4m3_d64_causal_vt__q128_kv128_s2_qs2__trailing_pp_guarded1_fast8_dyn_ob", 110, 132, 140},
+    // A p of 2^16 or more by chords is no number of f16.
+    {"attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_chord16_ob", 6, 20, 140},
+    {"attn_fwd_e4m3_d64_causal_vt__q128_kv128_s2_qs2__trailing_pp_guarded1_chord8_dyn_ob", 6, 20, 140},
     // Cut tiles: a part of one fails, or both; more in split_tail_test.cpp.
     {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_tail", 23, 25, 140},
     // Pairs of CTAs: what failed in one is loaded by both.

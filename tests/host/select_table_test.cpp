@@ -203,7 +203,12 @@ TEST_SUITE("host/select_table") {
     CHECK(words() == fast_words);
     const std::string fast = chosen(rows, p), part = "_fast" + std::to_string(fast_words);
     REQUIRE(fast.find(part) != std::string::npos);
-    CHECK(std::string(fast).erase(fast.find(part), part.size()) == usual);
+    const auto without = [](std::string name, const std::string& what) {
+      const std::size_t from = name.find(what);
+      if (from != std::string::npos) name.erase(from, name.find('_', from + 1) - from);
+      return name;
+    };
+    CHECK(without(fast, "_fast") == without(usual, "_chord"));
     p.seqlen_k = single_level_keys + 1;
     CHECK(words() == fast_words);
     p.seqlen_k = 4096;
@@ -211,6 +216,12 @@ TEST_SUITE("host/select_table") {
     CHECK(words() == fast_words);
     p.softmax_scale = 1e-31f;
     CHECK(words() == 0);
+    CHECK(chosen(rows, p).find("_chord") == std::string::npos);
+    p.fast = false;
+    CHECK(chosen(rows, p).find("_chord") == std::string::npos);
+    p.softmax_scale = 1;
+    CHECK(chosen(rows, p).find("_chord") != std::string::npos);
+    p.fast = true, p.softmax_scale = 1e-31f;
     KernelConfig config;
     REQUIRE(KernelConfig::parse("attn_fwd_e4m3_d128_full_bs128__q192_kv128_s2_qs2__serial_pp_guarded3_fast12_dyn_ob", &config, nullptr));
     CHECK(check_forced(p, config).message.find("softmax_scale is") != std::string::npos);

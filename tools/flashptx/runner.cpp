@@ -113,6 +113,11 @@ bool has_direct_p(const std::string& kernel) {
   return KernelConfig::parse(kernel, &config, nullptr) && config.plan.direct_of_16 != 0;
 }
 
+double lse_slack(const std::string& kernel) {
+  KernelConfig config;
+  return KernelConfig::parse(kernel, &config, nullptr) ? reference::lse_slack_of(config.plan) : 0;
+}
+
 std::string Outcome::complaint() const {
   if (!status.ok()) return status.message;
   if (!guards_untouched) return "bytes beside O, LSE or the workspace were overwritten";
@@ -171,7 +176,7 @@ Outcome run_case(Device& device, Attention& attention, const Case& c, const Forw
   if (!c.lse)  // not asked for, so not to be written
     for (std::uint8_t byte : out.lse_bytes) out.guards_untouched &= byte == 0xff;
   reference::Problem judged = p;
-  judged.direct_p = has_direct_p(out.kernel);
+  judged.direct_p = has_direct_p(out.kernel), judged.lse_slack = lse_slack(out.kernel);
   out.error = reference::compare(judged, c.exact, c.plain, gather_o(c, out.o_bytes), gather_lse(c, out.lse_bytes));
   if (repeats > 0)
     out.status = device.time([&] { return plan->run(at, nullptr); }, 5, repeats, nullptr, &out.milliseconds);

@@ -48,6 +48,7 @@ std::vector<float> gather_lse(const Case& c, const std::vector<std::uint8_t>& by
 double flops(const reference::Problem& p);  // 4 s s d h b, halved when causal, as the papers count
 
 bool has_direct_p(const std::string& kernel);  // a name: the kernel is one of fast mode
+double lse_slack(const std::string& kernel);   // reference::lse_slack_of its plan
 
 struct Outcome {
   Status status;                 // of planning and running; a fault's sentence

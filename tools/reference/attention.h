@@ -27,8 +27,8 @@ struct Problem {
   // scale, 1 / 448, for all of it. Both as an unfused program does it that keeps S and P in memory.
   bool unfused_scores = false, unfused_p = false;
   bool p_e4m3 = false;  // the plain computation rounds P as for 8 bit: tensors that FP8 stands for, given in f32
-  static constexpr double direct_lse = 0.082;  // what direct_p may add to the error of LSE (gen/tile/exp_direct.cpp)
   bool direct_p = false;  // the result judged has part of P from e4m3 codes (fast mode, gen/tile/exp_direct.cpp)
+  double lse_slack = 0;   // what P without exponentials may add to the error of its LSE (lse_slack_of)
   std::int64_t batch = 1, heads_q = 1, heads_kv = 1, seqlen_q = 1, seqlen_k = 1;
   int head_dim = 128, head_dim_v = 128;
   Mask mask = Mask::full;
@@ -61,6 +61,10 @@ struct Result {
   std::vector<double> o;    // (batch, row, head, head_dim_v), dense
   std::vector<double> lse;  // (batch, head, row), natural logarithm
 };
+
+// By how much a p of this plan's kernel may differ from 2^x, as a difference of logarithms (gen/tile/exp_direct.cpp): a direct
+// one is 0.922 to 1.066 times it, one by chords 0.984 to 1.011 times.
+constexpr double lse_slack_of(const Plan& plan) { return plan.direct_of_16 ? 0.082 : plan.chord_of_16 ? 0.0163 : 0; }
 
 Result attention_float64(const Problem& problem);
 // Rounds O and P to the problem's type; S, softmax and sums are float. 8 bit: P is e4m3 of 256 exp(s - max), before the
