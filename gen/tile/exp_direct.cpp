@@ -44,6 +44,8 @@
 // 14 1138; 256: 0 1262, 12 1339. After a rest, 12 words: 862, 1219, 1469. RMS error over FlashAttention-3's there: 4 1.07, 8 1.12, 12 1.17,
 // 14 1.19, 16 1.22. What keeps it from the prediction has not been traced.
 // Next: softmax.cpp (rescale_block), pack_p_e4m3 there for the order of the bytes.
+#include <array>
+
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
@@ -60,6 +62,7 @@ constexpr std::uint32_t kHalfOctave = 496;     // of f16's bits, 1024 an octave
 constexpr std::uint32_t kWeight = 0x3a23;      // f16: 0.767
 
 enum class Word { exact, direct, chord };
+using PairOffsets = std::array<Reg, 2>;  // by pair of a word's elements
 
 // Of a thread's words of P (16 keys of one row each), spread over columns; the rows' columns differ.
 Word kind_of(ForwardContext& f, int word) {
@@ -143,7 +146,7 @@ struct Sums {
   Reg steps;   // OR of all n
 };
 
-void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, const Reg& c, const Vec& offset, bool* started) {
+void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, const Reg& c, const PairOffsets& offset, bool* started) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg p = k.b32("p_f16x2");
@@ -166,7 +169,7 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
   });
 }
 
-void chord_word(ForwardContext& f, const Sums& s, int r, int first, int at, const Reg& c, const Vec& offset, bool* started) {
+void chord_word(ForwardContext& f, const Sums& s, int r, int first, int at, const Reg& c, const PairOffsets& offset, bool* started) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec n = k.b32("steps", 2);
@@ -221,11 +224,14 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
     bool exact_started[4] = {}, direct_started[2] = {}, chord_started[2] = {};
     // ptxas would issue all other words before the first ex2. So that both go on side by side, each pair of keys waits for half of
     // the exact word before it, through its offset: 0 x is not 0 for every x, and nobody may leave it out.
+    // Not where the tensor cores bind, head_dim above 128: there the registers are wanted (spills with folding).
     int paced_by = -1;
-    const auto paced = [&](const Vec& own, const Reg& offset) {
+    const auto paced = [&](const Reg& offset) {
+      PairOffsets own{offset, offset};
+      if (paced_by < 0 || f.dv() > 128) return own;
       for (int pair = 0; pair < 2; ++pair) {
-        if (paced_by < 0) k.mov_f32(own[pair], offset);
-        else k.fma_rn_ftz_f32(own[pair], s.exact[2 * paced_by + pair], f32_imm(0.0f), offset);
+        own[pair] = k.f32("paced_offset" + std::to_string(pair));
+        k.fma_rn_ftz_f32(own[pair], s.exact[2 * paced_by + pair], f32_imm(0.0f), offset);
       }
       return own;
     };
@@ -234,7 +240,7 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
       const std::size_t of = factors == 2 ? static_cast<std::size_t>(r) : 0;
       if (kind != Word::exact) {
         k.scope([&] {
-          Vec own = paced(k.f32("paced_offset", 2), kind == Word::direct ? code.offset[r] : step.offset[r]);
+          const PairOffsets own = paced(kind == Word::direct ? code.offset[r] : step.offset[r]);
           if (kind == Word::direct) direct_word(f, s, r, first, at, code.scale[of], own, direct_started);
           else chord_word(f, s, r, first, at, step.scale[of], own, chord_started);
         });
