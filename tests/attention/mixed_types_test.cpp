@@ -86,7 +86,7 @@ void what_takes_fp8(Bed& bed) {
     check_mixed(bed, shape(t, 64, Mask::full, 70, 650), head + "d64_full_vt__q192_kv128_s3_qs2__overlap_guarded3_dyn_ob");
     check_mixed(bed, shape(t, 128, Mask::causal, 150, 650), head + "d128_causal__q192_kv128_s2_qs2__serial_pp_guarded1_dyn_ob_fold2");
     check_mixed(bed, shape(t, 64, Mask::full, 70, 650), head + "d64_full__q128_kv128_s2__serial_pp_guarded3_ob_two");
-    check_mixed(bed, shape(t, 128, Mask::full, 130, 700), "", Layout::bshd, "_fast12", true);
+    check_mixed(bed, shape(t, 128, Mask::full, 130, 700), "", Layout::bshd, "_fast", true);
   }
 }
 

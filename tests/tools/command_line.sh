@@ -67,9 +67,9 @@ case_is 'run refuses rows of a block without blocks' says 2 '--block-rows is for
   "$flashptx" run --dtype e4m3 --block-rows 64
 case_is 'run refuses blocks that no kernel takes' says 2 'block_rows is 48' \
   "$flashptx" run --device emulator --dtype e4m3 --scales block --block-rows 48 --seqlen 40
-case_is 'run --fast takes a kernel with direct words of P' says 0 'fast mode, 12 of 16 words' \
+case_is 'run --fast takes a kernel with direct words of P' says 0 'fast mode, 14 of 16 words' \
   "$flashptx" run --device emulator --dtype e4m3 --fast --seqlen 200 --head-dim 64 --seeds 2
-case_is 'run --fast reaches the attention inside the chain' says 0 '_fast12' \
+case_is 'run --fast reaches the attention inside the chain' says 0 '_fast14' \
   "$flashptx" run --device emulator --dtype e4m3 --scales block --hadamard --fast --seqlen 150 --head-dim 64
 case_is 'run takes no fast kernel unasked' sh -c '! "$0" run --device emulator --dtype e4m3 --seqlen 64 --head-dim 64 | grep -q _fast' \
   "$flashptx"

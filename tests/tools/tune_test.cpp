@@ -229,7 +229,7 @@ TEST_SUITE("tools/tune") {
       words.insert(c.config.plan.direct_of_16);
       cut |= c.config.plan.split_tail;
     }
-    CHECK(words == std::set<int>{8, 10, 12});
+    CHECK(words == std::set<int>{8, 10, 12, 14});
     CHECK(cut);
     CHECK(has(space.excluded, "no direct words"));
     CHECK(has(space.excluded, "fewer than 8"));

@@ -152,8 +152,8 @@ void run_write(const TuneCommand& o, const WorkFolder& work) {
         print_winner(winners.back());
       }
   if (o.space.fast) {
-    std::printf("write: fast mode has no rows, the host takes %d of 16 words of each row's kernel; %s stays as it is\n",
-                fast_words, o.table.c_str());
+    std::printf("write: fast mode has no rows, the host takes %d (causal %d) of 16 words of each row's kernel; %s stays as it is\n",
+                fast_words, fast_words_causal, o.table.c_str());
     return;
   }
   if (measured == 0 && !o.from_rules) {

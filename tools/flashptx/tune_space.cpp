@@ -40,6 +40,7 @@ int distance(const Plan& a, const Plan& b) {
   n += a.pin_exp != b.pin_exp;
   n += a.cluster != b.cluster;
   n += a.direct_of_16 != b.direct_of_16;
+  n += a.chord_of_16 != b.chord_of_16;
   return n;  // split_tail is no choice of the table: the host adds it by a rule
 }
 
@@ -68,16 +69,19 @@ bool wanted(const std::vector<T>& only, const T& value) {
   return only.empty() || std::find(only.begin(), only.end(), value) != only.end();
 }
 
-// A plan and what can be added to it: direct words of P, a second CTA, cut tiles. `use` says whether a plan is legal: what
+// A plan and what can be added to it: direct or chord words of P, a second CTA, cut tiles. `use` says whether a plan is legal: what
 // is illegal by itself is so with an addition too, which takes registers. Nor can a pair of CTAs cut tiles.
 template <class Use>
-void with_additions(Plan p, const SpaceOptions& o, const Use& use) {
+void with_additions(Plan p, const ProblemClass& problem, const SpaceOptions& o, const Use& use) {
   const auto alone_paired_cut = [&](Plan plan) {
     if (!use(plan)) return;
     plan.cluster = 2, use(plan);
     plan.cluster = 1, plan.split_tail = true, use(plan);
   };
-  if (!o.fast) return alone_paired_cut(p);
+  if (!o.fast) {
+    for (p.chord_of_16 = 0; p.chord_of_16 <= (problem.eight_bit() ? 8 : 0); p.chord_of_16 += 2) alone_paired_cut(p);
+    return;
+  }
   if (!use(p)) return;
   for (p.direct_of_16 = 2; p.direct_of_16 <= 16; p.direct_of_16 += 2) alone_paired_cut(p);
 }
@@ -102,10 +106,10 @@ void for_each_plan(const ProblemClass& problem, const SpaceOptions& o, const Use
                 p.ping_pong = (bits & 1) != 0, p.dynamic_tiles = (bits & 2) != 0;
                 p.o_own_buffer = (bits & 4) != 0, p.pin_exp = (bits & 8) != 0;
                 p.v_stages = 0;
-                with_additions(p, o, use);
+                with_additions(p, problem, o, use);
                 if (!problem.eight_bit()) continue;
                 for (p.v_stages = 2; p.v_stages <= 4; ++p.v_stages)
-                  if (p.v_stages != p.kv_stages) with_additions(p, o, use);
+                  if (p.v_stages != p.kv_stages) with_additions(p, problem, o, use);
               }
       }
 }
@@ -198,10 +202,14 @@ std::string not_worth_trying(const KernelConfig& c) {
   // tools/bench/results/multicast_h200.csv; at 128 and 256 it was 1 to 4 % slower to 1.5 % faster, by plan and length.
   if (p.cluster > 1 && std::max(c.problem.head_dim, c.problem.head_dim_v) <= 64)
     return "pairs of CTAs at head_dim up to 64: exponentials bind, not loads, and waiting for each other cost 4 to 6 %";
+  // tools/bench/results/chord_words_e4m3_h200.csv: beyond 8 of 16 the ALU binds, at head_dim 256 the tensor cores do.
+  if (p.chord_of_16 == 2) return "2 chord words: what they save is not seen";
+  if (p.chord_of_16 && std::max(c.problem.head_dim, c.problem.head_dim_v) > 128)
+    return "chord words at head_dim above 128: no exponential is waited for there";
   // tools/bench/results/fast_in_turns_h200.csv: 4 and 6 words lost to 12 at each head dimension.
   if (p.direct_of_16 != 0 && p.direct_of_16 < 8)
     return "fewer than 8 direct words: exponentials still bind, more words were faster with every plan";
-  if (p.direct_of_16 > fast_words)
+  if (p.direct_of_16 > (c.problem.mask == Mask::causal ? fast_words_causal : fast_words))
     return "more direct words than the host takes: its fast mode promises no larger error (fast_words)";
   return "";
 }
