@@ -55,6 +55,23 @@ const std::vector<Schedule>& forward_schedules() {
         {Do::rescale_o},
         {Do::pack_p},
         {Do::pv}}},
+      // trailing, cut at another place: in front of P V. The steps follow each other as they do there, but the tile's first P V is
+      // the loop's own. ptxas (13.0) gives the P of a product before the loop registers of its own for as long as the loop
+      // runs, 16 at head_dim 256, where with 232 registers none are left (C7512).
+      {"rotated",
+       "trailing with its trip cut in front of P V",
+       {{Do::pv, 1},
+        {Do::token_wait},
+        {Do::qk},
+        {Do::wait_qk},
+        {Do::token_pass},
+        {Do::wait_pv, 1},
+        {Do::free_v, 1},
+        {Do::free_k},
+        {Do::mask_max},
+        {Do::exp_sum},
+        {Do::rescale_o},
+        {Do::pack_p}}},
   };
   return kSchedules;
 }

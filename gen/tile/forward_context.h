@@ -160,6 +160,9 @@ struct ForwardContext {
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
   // 8 bit, full: every row's limit is seqlen_k, and the two registers are wanted elsewhere.
   bool has_col_limits() const { return causal() || !eight_bit(); }
+  // P V in front of Q K^T, in two groups, and Q K^T is issued once the first is complete. ptxas (13.0) takes products in flight
+  // apart (C7512) unless their registers leave it 32 of the role's: of 232 that is O, S and half of P at head_dim 256.
+  bool pv_in_groups() const { return eight_bit() && !config.plan.two_level && dv() > 128 && config.plan.table()->steps.front().what == Do::pv; }
   bool causal() const { return config.problem.mask == Mask::causal; }
 };
 

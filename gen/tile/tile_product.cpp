@@ -41,6 +41,7 @@ void emit_qk(ForwardContext& f) {
     Reg q_desc = descriptor(f, "q", q_slice, m.q_slice_bytes, m.q, 0);
     Reg k_desc = descriptor(f, "k", slot.stage, m.k_stage_bytes, m.k, 0);
     Reg a = k.b64("q_step"), b = k.b64("k_step");
+    if (f.pv_in_groups()) k.wgmma_wait_group(1).note("half of the last P V, and its P");
     k.wgmma_fence();
     int steps = (f.d() + f.k_step() - 1) / f.k_step();  // a last half step multiplies zeros
     for (int step = 0; step < steps; ++step) {
@@ -83,13 +84,15 @@ void emit_pv_8(ForwardContext& f, const Reg& v_desc) {
   const bool afresh = f.config.plan.two_level;
   const Vec& to = afresh ? f.o_new : f.o_acc;
   const int parts = f.dv() > 128 && f.config.plan.transposers > 3 ? 2 : 1, columns = f.dv() / parts;
-  for (int step = 0; step < f.n() / 32; ++step)
+  for (int step = 0; step < f.n() / 32; ++step) {
+    if (f.pv_in_groups() && step == f.n() / 64) k.wgmma_commit_group();
     for (int part = 0; part < parts; ++part) {
       const int at = step / 4 * f.smem.slab_bytes_v + step % 4 * 32 + part * columns * 128;
       if (at) k.add_s64(b, v_desc, at / 16);
       const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
       k.wgmma_rs_8("e4m3", f.type_v(), columns, to.slice(part * columns / 2, columns / 2), f.p.slice(4 * step, 4), at ? b : v_desc, keep);
     }
+  }
 }
 
 void emit_pv(ForwardContext& f, int lag) {
