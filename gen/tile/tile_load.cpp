@@ -9,6 +9,11 @@
 namespace flashptx::gen {
 namespace {
 
+// Where registers are few: the blocks left follow from the row, the tiles from the slots.
+bool counts_little(const ForwardContext& f) {
+  return f.paired() || (f.transposers() > 3 && !f.splits() && !f.config.plan.traced());
+}
+
 struct Producer {
   ForwardContext& f;
   Kernel& k;
@@ -142,13 +147,13 @@ struct Producer {
   // `slots`: published so far that were not tiles.
   void load_q(int slots) {
     k.comment("Q: one slice and one barrier a warpgroup, so that each starts as soon as its rows are there");
-    trace_position(f, f.paired() ? slot_count : q_count);
+    trace_position(f, q_count.valid() ? q_count : slot_count);
     const bool one_mark = trace_counts_anew(f);  // in front, where the registers of the loads are not in use yet
     if (one_mark) trace_mark(f, TraceEvent::q_load);
     k.scope([&] {
       int wgs = f.warpgroups();
       Reg position = q_count;
-      if (f.paired()) {
+      if (!q_count.valid()) {
         position = k.b32("q_count");
         k.sub_u32(position, slot_count, slots + 1);
       }
@@ -174,7 +179,7 @@ struct Producer {
         if (w + 1 < wgs) k.add_u32(row, row, 64);
       }
     });
-    if (!f.paired()) k.add_u32(q_count, q_count, 1);
+    if (q_count.valid()) k.add_u32(q_count, q_count, 1);
   }
 
   // Everything that one tile needs, in the order in which the consumers want it.
@@ -196,7 +201,7 @@ struct Producer {
     }, "no key is visible to any row of the tile");
     load_q(slots);
     auto blocks_left = [&] {
-      if (f.paired()) k.setp("ge", "s32", more, k_row, 0);
+      if (counts_little(f)) k.setp("ge", "s32", more, k_row, 0);
       else k.setp("ne", "u32", more, left, 0);
     };
     k.if_(some, [&] {
@@ -206,7 +211,7 @@ struct Producer {
           if (raw) load_raw_v();
           load_k();
           if (!raw) load_v(1);
-          if (!f.paired()) k.sub_u32(left, left, 1);
+          if (!counts_little(f)) k.sub_u32(left, left, 1);
           blocks_left();
           return more;
         });
@@ -346,7 +351,7 @@ struct Producer {
 void emit_producer(ForwardContext& f) {
   Kernel& k = f.k;
   Producer p{f, k, k.b64("q_map_at"), k.b64("k_map_at"), k.b64("v_map_at"), k.b32("k_count"),
-             f.paired() ? Reg() : k.b32("v_count"), f.paired() ? Reg() : k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"),
+             f.paired() ? Reg() : k.b32("v_count"), counts_little(f) ? Reg() : k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"),
              f.paired() ? Reg() : k.b32("v_row"), {}, {}, {}};
   f.tile = k.b32("tile");
   f.q_block = k.b32("q_block");
@@ -383,7 +388,7 @@ void emit_producer(ForwardContext& f) {
   p.some = k.pred("has_blocks");
   p.more = k.pred("more_blocks");
   Reg again = k.pred("more_tiles"), bound = f.tiles;
-  trace_start(f, 0, true, f.paired() ? std::vector<Reg>{} : std::vector<Reg>{p.k_count, p.q_count});
+  trace_start(f, 0, true, !p.q_count.valid() ? std::vector<Reg>{} : std::vector<Reg>{p.k_count, p.q_count});
   if (f.splits()) {
     bound = k.b32("tile_bound");
     p.first_tile(again, bound);
