@@ -87,7 +87,7 @@ TEST_SUITE("attention/every order") {
   TEST_CASE("emulator: the symmetric kernel") {
     int runs = 0;
     for (Mask mask : {Mask::full, Mask::causal})
-      for (const char* schedule : {"serial", "overlap", "trailing"}) {
+      for (const char* schedule : {"serial", "overlap", "trailing", "rotated"}) {
         KernelConfig c;
         c.problem.mask = mask, c.problem.head_dim = c.problem.head_dim_v = 64;
         c.plan.tile_kv = 64, c.plan.schedule = schedule, c.plan.softmax = Softmax::plain;

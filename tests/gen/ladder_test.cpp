@@ -109,7 +109,7 @@ TEST_SUITE("gen/ladder") {
   }
 
   TEST_CASE("without a producer: every schedule equals float64, several tiles a CTA, ragged, causal, no keys") {
-    for (const char* schedule : {"serial", "overlap", "trailing"})
+    for (const char* schedule : {"serial", "overlap", "trailing", "rotated"})
       for (const reference::Problem& p :
            {problem(128, Mask::full, 150, 300, 2, 1), problem(128, Mask::causal, 200, 330, 1, 1),
             problem(64, Mask::causal, 260, 70, 1, 1, DataType::f16), problem(64, Mask::full, 3, 0, 1, 1)}) {

@@ -115,6 +115,16 @@ TEST_SUITE("gen/schedule") {
     CHECK(words(d.epilogue) == "wait_pv-1(0) free_v-1");
   }
 
+  TEST_CASE("rotated: trailing's steps in trailing's order, the first P V in the loop too") {
+    Derived d = derive(table("rotated")), t = derive(table("trailing"));
+    CHECK(words(d.peeled) == "qk wait_qk(0) free_k mask_max exp_sum pack_p");
+    CHECK(words(d.steady) ==
+          "pv-1 token_wait qk wait_qk(0) token_pass wait_pv-1(-1) free_v-1 free_k mask_max exp_sum rescale_o pack_p");
+    CHECK(words(d.epilogue) == "pv-1 wait_pv-1(0) free_v-1");
+    CHECK(words(d.peeled) + " pv" == words(t.peeled));
+    CHECK_FALSE(table("rotated").p_shares_s());
+  }
+
   TEST_CASE("two products in flight: the count says how many newer groups may stay") {
     Schedule s = table("overlap");
     std::swap(s.steps[1], s.steps[2]);  // pv -1 before qk: S is complete only when both are

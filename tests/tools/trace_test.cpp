@@ -165,7 +165,7 @@ TEST_SUITE("tools/trace") {
   TEST_CASE(
       "every kind of kernel leaves complete marks: masks, schedules, guarded tiles that are "
       "redone") {
-    for (const char* schedule : {"overlap", "serial", "trailing"})
+    for (const char* schedule : {"overlap", "serial", "trailing", "rotated"})
       for (Mask mask : {Mask::full, Mask::causal})
         for (Softmax softmax : {Softmax::plain, Softmax::guarded}) {
           KernelConfig c = small(schedule, mask, softmax);
