@@ -31,6 +31,10 @@ const char* to_string(Softmax s) {
 
 const char* to_string(Marks m) { return m == Marks::off ? "off" : m == Marks::few ? "few" : "all"; }
 
+void Plan::take(Softmax s) {
+  softmax = s;
+  if (s != Softmax::guarded) direct_of_16 = chord_of_16 = 0;
+}
 void Plan::follow(const Schedule& s) {
   schedule = s.name;
   own_schedule.reset();

@@ -90,6 +90,7 @@ struct Plan {
   int producer_warpgroups() const { return symmetric ? 0 : transposers > 3 ? 2 : 1; }
   int threads() const { return 128 * (producer_warpgroups() + warpgroups); }
 
+  void take(Softmax s);              // words of P without exponentials go with guarded alone
   void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off
   const Schedule* table() const;     // null: no such schedule
 };

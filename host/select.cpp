@@ -149,13 +149,14 @@ int kernel_scale_rows(const ForwardProblem& p) {
 // From the rows of host/select_table.inc, V by rows in the kernel beside the pass and a kernel that takes V^T (TFLOP/s):
 // head_dim 64: 626 and 625 at 2k, 650 and 674 at 4k, causal 595 and 592 at 4k, 653 and 666 at 8k; 128: 979 and 958 at
 // 2k, 990 and 1002 at 4k, causal 917 and 903 at 4k, 1003 and 989 at 8k; 256: 992 and 989 at 1k, 1094 and 1178 at 2k,
-// causal 729 and 660 at 1k, 919 and 937 at 2k. Since then V by rows has gained 5 % at 512 and head_dim 256 (Q goes back early).
+// causal 729 and 660 at 1k. Since then V by rows has gained at 256 (seven warps transpose): in turns 1177 and 1233 at 2k, causal 990 and 970
+// at 2k, 1017 and 1123 at 4k (tools/bench/results/seven_transposers_e4m3_h200.csv).
 bool transposition_pass_pays(const ForwardProblem& p) {
   if (!p.eight_bit() || !p.allow_workspace || p.value_dim() % 16 != 0) return false;
   // Query rows that read each key: what the pass's time is divided by.
   const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (p.mask == Mask::causal ? 2 : 1);
   const bool longer = p.mask == Mask::causal && p.value_dim() > 64;
-  const std::int64_t wide = p.mask == Mask::causal ? 1024 : 2048;
+  const std::int64_t wide = 2048;
   return rows >= (p.value_dim() > 128 ? wide : longer ? 8192 : 4096);
 }
 

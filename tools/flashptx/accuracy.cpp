@@ -77,7 +77,7 @@ ForwardChoice with_softmax(const std::string& kernel, Softmax softmax, bool fast
   KernelConfig c;
   std::string error;
   if (!KernelConfig::parse(kernel, &c, &error)) return {};
-  c.plan.softmax = softmax;
+  c.plan.take(softmax);
   if (fast) c.plan = fast_plan(c.problem, c.plan);
   ForwardChoice choice;
   choice.kernel = c.name();

@@ -96,7 +96,7 @@ KernelConfig config_from(const ConfigOptions& o) {
   set_number(o.q_stages, &plan.q_stages);
   set_number(o.lazy_threshold_log2, &plan.lazy_threshold_log2);
   if (!o.schedule.empty()) plan.follow(schedule_or_leave(o.schedule));
-  if (!o.softmax.empty()) plan.softmax = o.softmax == "lazy" ? Softmax::lazy : o.softmax == "guarded" ? Softmax::guarded : Softmax::plain;
+  if (!o.softmax.empty()) plan.take(o.softmax == "lazy" ? Softmax::lazy : o.softmax == "guarded" ? Softmax::guarded : Softmax::plain);
   set_switch(o.ping_pong, &plan.ping_pong);
   set_switch(o.dynamic_tiles, &plan.dynamic_tiles);
   set_switch(o.o_own_buffer, &plan.o_own_buffer);

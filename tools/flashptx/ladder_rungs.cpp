@@ -12,7 +12,7 @@ KernelConfig hopper(const LadderShape& s, const char* schedule, bool ping_pong, 
   c.problem = {.dtype = s.dtype, .head_dim = s.head_dim, .head_dim_v = s.head_dim, .mask = s.mask};
   c.plan.warpgroups = 2, c.plan.tile_kv = 128, c.plan.kv_stages = 2;
   c.plan.schedule = schedule, c.plan.ping_pong = ping_pong, c.plan.symmetric = symmetric;
-  c.plan.softmax = Softmax::plain;
+  c.plan.take(Softmax::plain);
   return c;
 }
 
