@@ -36,8 +36,9 @@ class Attention;
 
 class ForwardPlan {
  public:
-  // Enqueues on `stream`. Thread-safe. `overlap`: the launch before it on the stream is one of Prepare's that was not
-  // itself allowed to overlap; an 8-bit kernel then starts while that one ends, and waits for it before it reads.
+  // Enqueues on `stream`. Thread-safe. `overlap`: the launch before it on the stream is Prepare's of V alone; an 8-bit kernel
+  // then starts while that one ends, and waits for it before it reads V. Q and K are complete by then: of Prepare's launches
+  // for V the first never overlaps.
   Status run(const ForwardPointers& at, Stream stream, bool overlap = false);
 
   const std::string& describe() const { return description_; }

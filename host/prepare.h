@@ -89,7 +89,9 @@ class Prepare {
     std::vector<std::size_t> offsets;  // of its parameters in PrepareArguments
   };
   Status entry_for(const PrepareConfig& config, Entry** out);
-  Status launch(const Entry& e, PrepareArguments& arguments, std::int64_t tiles, std::int64_t batch, Stream stream);
+  // `overlap`: it may start while the kernel before it on the stream ends.
+  Status launch(const Entry& e, PrepareArguments& arguments, std::int64_t tiles, std::int64_t batch, Stream stream,
+                bool overlap = false);
 
   Device& device_;
   std::mutex mutex_;  // guards entries_

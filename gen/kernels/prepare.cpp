@@ -87,7 +87,8 @@ void add_sink(LaunchFacts& f, const PrepareConfig& c) {
         "fp32 (batch, heads), or 1: largest finite magnitude; the caller sets it to zero before", true);
     add(f, "per_tensor", ParamKind::u32, "1: one value for the whole tensor, 0: one for each (batch, head)");
   } else if (c.sink == Sink::quantize) {
-    add(f, "amax", ParamKind::pointer, "fp32 (batch, heads), or 1: what prep_amax wrote; not read with a fixed_scale");
+    add(f, "amax", ParamKind::pointer, std::string("fp32 (batch, heads), or 1: what prep_amax wrote; not read with a fixed_scale") +
+        (c.follows_amax() ? "; it may still run (programmatic launch)" : ""));
     add(f, "scales", ParamKind::pointer, "fp32, as many: x is about scale * y, scale = amax / " + limit, true);
     add(f, "per_tensor", ParamKind::u32, "1: one value for the whole tensor, 0: one for each (batch, head)");
     add(f, "fixed_scale", ParamKind::f32, "0: the scale follows from amax; else this scale, > 0");
@@ -301,12 +302,30 @@ std::vector<PrepareConfig> prepare_catalog() {
 
 namespace flashptx::gen {
 
+namespace {
+
+// index = count - 1 - index
+void from_last(Kernel& k, const Reg& index, const char* count) {
+  k.scope([&] {
+    const Reg last = k.b32("last_index");
+    k.mov_b32(last, special(count));
+    k.sub_u32(last, last, 1);
+    k.sub_u32(index, last, index);
+  });
+}
+
+}  // namespace
+
 // The division is a product with a number that the host makes: SASS has no division of integers, and of a CTA's few
 // instructions a thread it would be one in ten.
-void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads, int each) {
+void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads, int each, bool backwards) {
   k.ld_param_u32(heads, "heads");
   k.mov_b32(batch, special("ctaid.y"));
   k.mov_b32(head, special("ctaid.x"));
+  if (backwards) {
+    from_last(k, batch, "nctaid.y");
+    from_last(k, head, "nctaid.x");
+  }
   k.scope([&] {
     const Reg groups = k.b32("head_groups"), factor = k.b32("tile_factor"), shift = k.b32("tile_shift"), wide = k.b64("wide_tile");
     k.ld_param_u32(groups, "head_groups");

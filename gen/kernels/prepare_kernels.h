@@ -8,8 +8,9 @@ namespace flashptx::gen {
 
 // ctaid.x = tile * heads + head, ctaid.y = batch: neighbouring CTAs read neighbouring heads, which stand
 // beside each other in (batch, seq, head, dim) memory.
-// `each` heads a CTA: head is the first of them.
-void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads, int each = 1);
+// `each` heads a CTA: head is the first of them. `backwards`: the first CTA takes the last tile.
+void tile_and_head(Kernel& k, const Reg& tile, const Reg& head, const Reg& batch, const Reg& heads, int each = 1,
+                   bool backwards = false);
 // Address of row 0 of (batch, head) of tensor `name`, from the parameters name, name_stride_batch and
 // name_stride_head.
 void tensor_base(Kernel& k, const Reg& to, const std::string& name, const Reg& batch, const Reg& head);

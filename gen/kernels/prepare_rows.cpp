@@ -7,6 +7,20 @@
 // 6 TB/s). Streaming sinks hold
 // them in registers, blocks find them in L1. The next head's rows are asked for as soon as there are registers for them.
 // Without RoPE a CTA does one head: in turn they were slower (73 to 80 % of a copy against 90), for rounds of few CTAs end unevenly.
+//
+// Quantisation with amax's magnitudes goes from the last tile to the first, as L2 still holds the last that amax read, and is launched
+// before amax has ended (griddepcontrol, PTX ISA 9.7.13.13): with RoPE or Hadamard its first rows, cos and sin are on their way while
+// amax's last CTAs run.
+// Amax itself is launched when all before it is complete, so x, cos and sin are. What amax and the fill before it write is read, and
+// anything at all is written, only behind griddepcontrol.wait, which returns when amax is complete and its memory visible; every
+// thread waits, so that who waits for this grid has waited for amax too. Per head, RoPE half, Hadamard, 16k tokens on an H200: 61.6 us
+// became 59.7 (d = 64), 67.4 became 64.0 (256), and by the early start alone 64.9 became 62.6 (128; by the order alone 64.5).
+//
+// Tried and not taken (tools/bench/results/prepare_ring_h200.csv): x, cos and sin through shared memory by cp.async, a ring of rows for
+// each thread, and four lanes a row at d = 128. Foretold for blocks with RoPE half and Hadamard: 31 to 36 us, as rows in flight would no
+// longer cost registers. Measured: 39 against 42 (d = 128), 38 against 40 (64; interleaved 34 against 41), 40 against 45 (256), and that
+// only with most or all heads in one CTA: with 16, 8 and 4 of them 39, 42 and 45 us (d = 128), with four lanes and 8 of them 40. So it
+// is the tables' loads that bind, which each CTA makes anew, and not rows in flight; for few shapes that is too little for the code.
 // Next: prepare_steps.cpp, prepare_scales.cpp.
 #include "gen/kernels/prepare_rows.h"
 
@@ -89,7 +103,8 @@ class Frame {
 };
 
 void Frame::coordinates() {
-  k.griddepcontrol_launch_dependents().note("attention may take its place on an SM as soon as one is free");
+  k.griddepcontrol_launch_dependents().note(std::string(c.sink == Sink::amax ? "quantisation" : "attention") +
+                                            " may take its place on an SM as soon as one is free");
   k.section("coordinates");
   r.thread = k.b32("thread"), r.piece = k.b32("piece"), r.batch = k.b32("batch"), r.head = k.b32("head");
   r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
@@ -100,7 +115,7 @@ void Frame::coordinates() {
   k.mov_b32(r.thread, special("tid.x"));
   k.and_b32(r.piece, r.thread, r.at.lanes - 1);
   k.ld_param_u32(r.seqlen, "seqlen");
-  tile_and_head(k, r.tile, r.head, r.batch, r.heads);
+  tile_and_head(k, r.tile, r.head, r.batch, r.heads, 1, c.follows_amax());
   if (takes_heads(c)) {
     k.scope([&] {
       const Reg each = k.b32("heads_per_cta");
@@ -249,9 +264,13 @@ void Frame::stream(Steps* steps, Scales* scales) {
   find("x", r.x_at);
   find("y", r.y_at);
   if (c.sink == Sink::amax) scales->clear();
-  if (c.sink == Sink::quantize) scales->read();
+  // Rows are on their way while amax is waited for. But without a step ptxas moves their loads behind the wait, and takes 63 registers
+  // where it needs 48.
+  const bool ahead = steps != nullptr && r.at.trips == 1;
+  if (c.sink == Sink::quantize && !ahead) scales->read();
   const auto trip = [&] {
     load(steps);
+    if (c.sink == Sink::quantize && ahead) scales->read();
     meet();
     for (int step = 0; step < r.at.steps; ++step) {
       if (steps != nullptr) transform(step, steps, [&](int v) { sink_values(step, v, steps, scales); });

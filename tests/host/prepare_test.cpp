@@ -6,6 +6,7 @@
 
 #include "gen/hadamard_signs.h"
 #include "host/emulator/emulator.h"
+#include "tests/host/fake_device.h"
 #include "tests/support.h"
 #include "tools/reference/numeric.h"
 #include "tools/reference/prepare.h"
@@ -256,6 +257,70 @@ TEST_SUITE("host/prepare") {
     CHECK(failure_of(p, "random").find("lanes 8 must be 4 or 8 and fit head_dim") != std::string::npos);
     p.lanes = 2;
     CHECK(failure_of(p, "random").find("lanes is 2") != std::string::npos);
+  }
+
+  TEST_CASE("quantisation from the last row to the first: every row, head and batch once, in any order") {
+    std::uint64_t seed = 0;
+    for (ScaleKind kind : {ScaleKind::head, ScaleKind::tensor})
+      for (std::int64_t rows : {1, 63, 129, 700}) {
+        CAPTURE(rows);
+        PrepareProblem p = problem(2, rows, 3, 128);
+        p.scale_kind = kind;
+        CHECK(failure_of(p, "outliers", ++seed) == "");
+        if (rows < 700) CHECK(failure_of(with(p, Hadamard::forward, Rope::half), "outliers", ++seed) == "");
+        p = problem(2, rows, 5, 64);
+        p.scale_kind = kind, p.heads_per_cta = 2;
+        if (rows < 700) CHECK(failure_of(with(p, Hadamard::none, Rope::interleaved, DataType::bf16), "random", ++seed) == "");
+      }
+    // A block that is a whole head is the head, by another kernel.
+    for (std::int64_t rows : {1, 150, 700}) {
+      PrepareData data = make_prepare_data(problem(2, rows, 3, 128), "outliers", 9);
+      const PrepareOutcome head = run(data, 1);
+      data.problem = blocks(data.problem, rows);
+      const PrepareOutcome block = run(data, 2);
+      REQUIRE_MESSAGE((head.status.ok() && block.status.ok()), head.status.message, block.status.message);
+      CHECK(head.got.y == block.got.y);
+      CHECK(head.got.scales == block.got.scales);
+    }
+  }
+
+  TEST_CASE("quantisation may start before amax ends, where graphs can hold that, and waits for it") {
+    const auto launches = [](const PrepareProblem& p, int driver) {
+      test::FakeDevice device;
+      device.information.driver_version = driver;
+      Prepare prepare(device);
+      const Status s = prepare.run(p, {0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000}, nullptr);
+      CHECK_MESSAGE(s.ok(), s.message);
+      std::string all;
+      for (const test::FakeDevice::Launch& l : device.launches) all += l.dims.programmatic_dependent ? "early " : "plain ";
+      // The emulator orders no grids: no run would notice what is read or written too early.
+      for (const std::string& image : device.loaded_images) {
+        const std::size_t wait = image.find("griddepcontrol.wait");
+        CHECK(image.find("griddepcontrol.launch_dependents") != std::string::npos);
+        if (all.find("early") == std::string::npos) continue;
+        CHECK((wait != std::string::npos) == (image.find(".entry prep_amax") == std::string::npos &&
+                                              image.find("hadamard_amax") == std::string::npos));
+        if (wait == std::string::npos) continue;
+        CHECK(wait < image.find("st.global"));
+        CHECK(wait < image.find("[amax]"));
+        CHECK(image.find("ld.global.nc.f32") == std::string::npos);
+      }
+      return all;
+    };
+    PrepareProblem p = problem(1, 300, 4, 128);
+    for (const PrepareProblem& q : {p, with(p, Hadamard::forward), with(p, Hadamard::forward, Rope::half),
+                                    with(p, Hadamard::forward, Rope::interleaved, DataType::bf16)}) {
+      CHECK(launches(q, 13000) == "plain early ");
+      CHECK(launches(q, 12030) == "plain early ");
+      CHECK(launches(q, 12020) == "plain plain ");
+      CHECK(launches(blocks(q, 64), 13000) == "plain ");
+    }
+    p.scale_kind = ScaleKind::tensor;
+    CHECK(launches(p, 13000) == "plain early ");
+    p.fixed_scale = 0.5f;
+    CHECK(launches(p, 13000) == "plain ");
+    p.fixed_scale = 0, p.transpose = true;
+    CHECK(launches(p, 13000) == "plain plain ");
   }
 
   TEST_CASE("the inverse undoes Hadamard") {
