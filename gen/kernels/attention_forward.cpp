@@ -77,6 +77,7 @@ void emit_consumer_setup(ForwardContext& f) {
   Kernel& k = f.k;
   f.lane = k.b32("lane");
   f.warp_row = k.b32("warp_row");
+  if (!f.eight_bit()) f.warp_row0 = k.b32("warp_row0");  // 8 bit: a register too many
   f.quad_col = k.b32("quad_col");
   f.is_lane0 = k.pred("is_lane0");
   f.kv_count = k.b32("kv_count");
@@ -139,6 +140,7 @@ void emit_consumer_setup(ForwardContext& f) {
   k.mov_b32(f.lane, special("tid.x"));
   k.shr_u32(f.warp_row, f.lane, 1);
   k.and_b32(f.warp_row, f.warp_row, 0x30).note("16 * warp");
+  if (f.warp_row0.valid()) k.shfl_sync_idx_b32(f.warp_row0, f.warp_row, 0).note("known to be the warp's: TMA's coordinates need no loop over lanes");
   k.and_b32(f.lane, f.lane, 31);
   k.and_b32(f.quad_col, f.lane, 3);
   k.shl_b32(f.quad_col, f.quad_col, 1);
@@ -175,7 +177,7 @@ void emit_warpgroup_range(ForwardContext& f) {
       k.max_s32(t, t, 0);
       k.min_s32(t, t, f.seqlen_k).note("keys that every row sees");
     }
-    k.div_u32(f.first_masked, t, f.n());
+    emit_blocks_of_keys(f, f.first_masked, t);
     if (f.splits()) k.sub_s32(f.first_masked, f.first_masked, f.first_block);
     if (f.guarded()) {
       k.min_s32(f.first_unchecked, f.first_masked, f.own_blocks);
@@ -519,8 +521,11 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
 void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   Kernel& k = f.k;
   trace_position(f, f.kv_count);
-  trace_mark(f, TraceEvent::finish_rows);
-  emit_finish_rows(f);
+  const auto finish_rows = [&] {
+    trace_mark(f, TraceEvent::finish_rows);
+    emit_finish_rows(f);
+  };
+  if (f.eight_bit()) finish_rows();
   if (f.config.plan.o_own_buffer && !releases_q_early(f.config)) {
     k.comment("every Q K^T of the tile is complete: the next Q may land while O is finished");
     emit_release_q(f, 0);
@@ -533,7 +538,9 @@ void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   if (f.guarded()) k.mov_pred(f.was_safe, f.safe);
   k.add_u32(f.q_count, f.q_count, 1);
   trace_mark(f, TraceEvent::tile_wait);
-  emit_fetch_tile(f);
+  // 16 bit: behind a wait; in front of it ptxas puts the rows' shuffles and logarithms between the products of the last P V.
+  if (f.eight_bit()) emit_fetch_tile(f);
+  else emit_fetch_tile(f, finish_rows);
   emit_prepare_tile(f, st.exists);
 }
 

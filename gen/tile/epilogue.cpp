@@ -15,22 +15,25 @@ void emit_write_lse(ForwardContext& f, int r, const Reg& lse) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg lse_base = k.b64("lse_base"), writes = k.pred("writes_lse"), wanted = k.pred("lse_wanted");
-    Reg row = k.b32("row"), row64 = k.b64("row64"), at = k.b64("lse_at");
+    Reg row = k.b32("row"), own_row = k.b32("lse_row"), row64 = k.b64("row64"), at = k.b64("lse_at");
     k.ld_param_u64(lse_base, "lse");
     k.setp("ne", "u64", wanted, lse_base, 0);
     k.emit("cvta.to.global.u64", {lse_base, lse_base}, Location::current());
     k.setp("eq", "u32", writes, f.quad_col, 0);
     k.and_pred(writes, writes, wanted).note("lane 0 of each quad writes");
     k.add_u32(row, f.own_q_row0, f.warp_row);
-    if (r) k.add_u32(row, row, 8);
-    k.setp("lt", "u32", wanted, row, f.seqlen_q);
+    // One address serves both rows; in 8 bit it would be kept in two registers too many (ptxas 13.0 spills).
+    const bool own_address = f.eight_bit() && r;
+    if (own_address) k.add_u32(row, row, 8);
+    else k.add_u32(own_row, row, 8 * r);
+    k.setp("lt", "u32", wanted, own_address ? row : own_row, f.seqlen_q);
     k.and_pred(writes, writes, wanted);
     k.mul_wide_u32(at, f.bh, f.seqlen_q).note("64-bit row of the (batch, head, row) array");
     k.cvt_u64_u32(row64, row);
     k.add_s64(at, at, row64);
     k.emit("shl.b64", {at, at, 2}, Location::current());
     k.add_s64(at, at, lse_base);
-    k.st_global_f32(address(at), lse).when(writes);
+    k.st_global_f32(address(at, own_address ? 0 : 4 * 8 * r), lse).when(writes);
   });
 }
 
@@ -207,9 +210,13 @@ void emit_store_rows(ForwardContext& f) {
   Kernel& k = f.k;
   const Plan& plan = f.config.plan;
   k.scope([&] {
-    Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("warp_row0");
-    Reg half = k.b32("st_half"), stores = k.pred("stores"), warp = k.b32("warp16");
-    k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
+    Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("first_row");
+    Reg half = k.b32("st_half"), stores = k.pred("stores");
+    Reg warp = f.warp_row0;
+    if (!warp.valid()) {
+      warp = k.b32("warp16");
+      k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
+    }
     k.add_u32(row, f.out_row0, warp);
     k.setp("lt", "u32", stores, row, f.seqlen_q);
     k.and_pred(stores, stores, f.is_lane0);
@@ -234,9 +241,7 @@ void emit_store_rows(ForwardContext& f) {
     for (int first = 0; first < f.smem.slabs_o; first += f.smem.o_slabs) {
       int count = std::min(f.smem.o_slabs, f.smem.slabs_o - first);
       if (plan.o_own_buffer) {
-        k.if_(f.is_lane0, [&] {
-          k.cp_async_bulk_wait_group_read(0).note(first ? "the pass before has left" : "the last tile's store has left");
-        });
+        k.cp_async_bulk_wait_group_read(0).note(first ? "the pass before has left" : "the last tile's store has left");
         k.bar_warp_sync();
       }
       stage_o(f, line, key, first, count);

@@ -5,6 +5,8 @@
 // Next: gen/tile/shared_layout.cpp, gen/kernels/attention_forward.cpp.
 #pragma once
 
+#include <functional>
+
 #include "gen/catalog.h"
 #include "gen/isa/kernel.h"
 #include "gen/trace_events.h"
@@ -91,6 +93,7 @@ struct ForwardContext {
   // consumer
   Reg warpgroup;                // 0 .. warpgroups-1
   Reg warp_row;                 // this lane's first row inside the warpgroup: 16 * warp + lane / 4
+  Reg warp_row0;                // 16 * warp, which ptxas knows to be the warp's: a coordinate of TMA's without a loop over lanes
   Reg lane, is_lane0, quad_col;  // quad_col = 2 * (lane % 4)
   Reg own_q_row0;               // first query row of this warpgroup
   Reg own_blocks;               // key blocks of this warpgroup
@@ -189,10 +192,12 @@ void emit_tile_counts(ForwardContext& f);             // heads, query blocks, ti
 void emit_decode_tile(ForwardContext& f);             // tile -> q_row0, bh, head, batch, kv_head, blocks
 void emit_tile_blocks(ForwardContext& f);             // q_row0 -> blocks
 void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t marker);  // producer
-void emit_fetch_tile(ForwardContext& f);              // consumer: reads the next slot
+// consumer: reads the next slot; `meanwhile` between the wait for it and the read
+void emit_fetch_tile(ForwardContext& f, const std::function<void()>& meanwhile = {});
 void emit_release_slot(ForwardContext& f);            // consumer: the slot may be written again
 // Key blocks that rows up to and including `last_row` see: into `out`.
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row);
+void emit_blocks_of_keys(ForwardContext& f, const Reg& out, const Reg& keys);  // keys / tile_kv
 
 // --- tiles cut along the keys (gen/tile/split_tail.cpp)
 void emit_enter_tail(ForwardContext& f, const Reg& bound);  // this CTA's parts: first tile, its part; `bound` ends them

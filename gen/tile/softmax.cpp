@@ -286,7 +286,7 @@ void emit_guard(ForwardContext& f, const Reg& failed) {
   float limit = f.config.problem.dtype == DataType::f16 ? 32768.0f : 16777216.0f;
   if (f.eight_bit()) limit = FLT_MAX;
   k.scope([&] {
-    Reg worst = k.f32("guard_sum"), probe = k.f32("guard_probe"), bad = k.pred("out_of_range");
+    Reg worst = k.f32("guard_sum"), bad = k.pred("out_of_range");
     if (f.eight_bit()) {
       k.add_f32(worst, f.row_sum[0], f.row_sum[1]).note("not the maximum: it would drop one row's NaN for the other's sum");
     } else {
@@ -295,10 +295,13 @@ void emit_guard(ForwardContext& f, const Reg& failed) {
     }
     k.setp("geu", "f32", failed, worst, f32_imm(limit));
     if (!f.eight_bit()) {
-      k.mov_f32(probe, f32_imm(0.0f));
-      for (const Reg& o : f.o_acc.all())
-        k.fma_rn_f32(probe, o, f32_imm(0.0f), probe).note(o.name == "o_acc0" ? "NaN if any output is not finite" : "");
-      k.setp("neu", "f32", bad, probe, f32_imm(0.0f));
+      Vec probes = k.f32("guard_probe", 4);  // four chains hide the latency
+      for (int i = 0; i < f.o_acc.size(); ++i)
+        if (i < 4) k.mul_f32(probes[i], f.o_acc[i], f32_imm(0.0f)).note(i ? "" : "NaN if any output is not finite");
+        else k.fma_rn_f32(probes[i % 4], f.o_acc[i], f32_imm(0.0f), probes[i % 4]);
+      for (int i : {0, 2}) k.add_f32(probes[i], probes[i], probes[i + 1]);
+      k.add_f32(probes[0], probes[0], probes[2]);
+      k.setp("neu", "f32", bad, probes[0], f32_imm(0.0f));
       k.or_pred(failed, failed, bad);
     }
     k.vote_sync_any_pred(failed, failed);

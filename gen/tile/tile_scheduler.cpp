@@ -3,6 +3,8 @@
 // Full attention: query blocks run fastest, so that the CTAs of a wave share one head's K and V in L2.
 // Causal: heaviest query block first inside a group of heads whose K and V fit in L2, heads fastest; with
 // tiles drawn from a counter this is longest-processing-time-first scheduling.
+#include <bit>
+
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
@@ -14,6 +16,14 @@ void emit_problem_sizes(ForwardContext& f) {
   f.seqlen_k = k.b32("seqlen_k");
   k.ld_param_u32(f.seqlen_q, "seqlen_q");
   k.ld_param_u32(f.seqlen_k, "seqlen_k");
+}
+
+// keys / tile_kv. ptxas takes a division by a power of two for any other: an inverse, conversions, products and corrections,
+// some 200 clocks between a tile and the next.
+void emit_blocks_of_keys(ForwardContext& f, const Reg& out, const Reg& keys) {
+  const unsigned n = static_cast<unsigned>(f.n());
+  if (std::has_single_bit(n)) f.k.shr_u32(out, keys, std::countr_zero(n));
+  else f.k.div_u32(out, keys, f.n());
 }
 
 void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row) {
@@ -30,7 +40,7 @@ void emit_visible_blocks(ForwardContext& f, const Reg& out, const Reg& last_row)
       k.mov_b32(keys, f.seqlen_k);
     }
     k.add_u32(keys, keys, f.n() - 1);
-    k.div_u32(out, keys, f.n());
+    emit_blocks_of_keys(f, out, keys);
   });
 }
 
@@ -149,13 +159,14 @@ void emit_publish_tile(ForwardContext& f, const Reg& position, std::uint32_t mar
   k.add_u32(position, position, 1);
 }
 
-void emit_fetch_tile(ForwardContext& f) {
+void emit_fetch_tile(ForwardContext& f, const std::function<void()>& meanwhile) {
   Kernel& k = f.k;
   k.comment("the next tile: {first query row, head, batch, batch * heads_q + head}");
   k.scope([&] {
     RingSlot slot = ring_slot(k, "slot", f.slot_count, 2);
     Reg bar = ring_barrier(f, "slot_bar", slot.stage, f.smem.tile_full), at = k.b32("slot_at");
     k.wait("tile_full", address(bar), slot.phase);
+    if (meanwhile) meanwhile();
     k.mad_lo_u32(at, slot.stage, 16, f.base);
     for (const Reg& word : {f.q_row0, f.head, f.batch_index, f.bh}) k.mov_b32(word, 0);
     // One lane reads and passes it on, so that the lane that frees the slot is the one that has read it.
