@@ -253,6 +253,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
 }
 
 Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
+  if (plan.transposers > 3) return long_keys_plan(problem, standard_plan(problem));
   KernelConfig c{problem, plan};
   c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
   const int d = std::max(problem.head_dim, problem.head_dim_v);

@@ -958,6 +958,8 @@ std::string check_forward(const KernelConfig& c) {
     return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
   if (plan.transposers != 3 && (plan.transposers != 7 || plan.warpgroups != 2 || !p.eight_bit() || p.v_transposed || plan.symmetric))
     return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
+  if (plan.transposers != 3 && (plan.split_tail || plan.fold_blocks))  // spill, 8 to 52 bytes
+    return at("transposers", plan.transposers, "goes with neither split_tail nor fold_blocks: no register is left for them");
   if (plan.cluster != 1 && plan.cluster != 2) return at("cluster", plan.cluster, "must be 1 or 2");
   if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
                            (p.eight_bit() && !p.v_transposed)))
