@@ -241,7 +241,9 @@ void emit_store_rows(ForwardContext& f) {
     for (int first = 0; first < f.smem.slabs_o; first += f.smem.o_slabs) {
       int count = std::min(f.smem.o_slabs, f.smem.slabs_o - first);
       if (plan.o_own_buffer) {
-        k.cp_async_bulk_wait_group_read(0).note(first ? "the pass before has left" : "the last tile's store has left");
+        const auto wait = [&] { k.cp_async_bulk_wait_group_read(0).note(first ? "the pass before has left" : "the last tile's store has left"); };
+        if (f.eight_bit() && f.splits()) k.if_(f.is_lane0, wait);  // without a branch these spill (ptxas 13.0)
+        else wait();
         k.bar_warp_sync();
       }
       stage_o(f, line, key, first, count);

@@ -41,7 +41,7 @@
 // 4: 1536 / 480, 8: 1024 / 576, 12: 512 / 672, 16: 0 / 768, beside 768 tensor clocks at head_dim 64 and 1536 at 128.
 // From them 1050 TFLOP/s at head_dim 64 and 1310 at 128 were predicted for 16k keys and 12 words. Measured on an H200, in turns,
 // words of 16 (tools/bench/results/fast_in_turns_h200.csv): 64: 0 671, 4 720, 8 805, 12 841, 16 853; 128: 0 976, 4 1025, 6 1064, 12 1117,
-// 14 1138; 256: 0 1262, 12 1339. After a rest, 12 words: 862, 1219, 1469. RMS error over FlashAttention-3's there: 4 1.07, 8 1.12, 12 1.17,
+// 14 1138; 256: 0 1262, 12 1339. After a rest, 12 words: 862, 1219, 1469; 14 and paced: 876, 1270, 1467. RMS error over FlashAttention-3's there: 4 1.07, 8 1.12, 12 1.17,
 // 14 1.19, 16 1.22. What keeps it from the prediction has not been traced.
 // Next: softmax.cpp (rescale_block), pack_p_e4m3 there for the order of the bytes.
 #include <array>

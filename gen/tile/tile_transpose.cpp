@@ -1,6 +1,6 @@
 // V to V^T inside the kernel, for 8-bit inputs: wgmma takes 8-bit operands K-major only, so P V wants V^T rows of keys.
 //
-// Warps 1 to 3 of the producer's warpgroup do it, a block behind the loads and ahead of the consumers. One unit is
+// Warps 1 to 3 of the producer's warpgroup do it (or, Plan::transposers, 1 to 7 of two), a block behind the loads and ahead of the consumers. One unit is
 // 32 keys x 16 columns: ldmatrix.trans on pairs of columns gives a lane the pair (2g, 2g + 1) of keys 2t, 2t + 1 and
 // four key groups; PRMT splits the pairs, which puts four keys of one column into a word, in the order of
 // gen/tile/key_order.h; stmatrix writes the words as rows of V^T. Conflict free on both sides: the eight rows of
@@ -11,6 +11,11 @@
 // One unit in flight and few registers kept: the role has 24 to 40 of them.
 // Predicted: 4 units x (1 ldmatrix + 4 PRMT + 1 stmatrix) and 10 integer instructions a group; at head_dim 128 three
 // groups a warp and block, about 110 issue slots of the 1536 tensor clocks that 192 x 128 take.
+// Seven warps, for head_dim 256: three need 2700 clocks for a block of 128 x 256 there, which tensor cores finish in 2048. 512 threads leave
+// consumers 232 registers and 128 at entry, so that P V goes in halves (C7602) and the schedule is `rotated`. Predicted 2350 to 2450
+// clocks a trip for 3230; measured 3060 (all marks, 3204 less their cost): the chain of one warpgroup binds, exponentials 1100 of it. 1k
+// full + 3.5 %, causal + 2.6 %, 2k 0 to + 7 %, with the plain softmax + 2 and + 3 % more (tools/bench/results/seven_transposers_e4m3_h200.csv).
+// At head_dim 64 and 128 two consumer warpgroups with seven transposing warps lose to three with three, 5 to 15 %.
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
 #include <algorithm>
 #include <string>
