@@ -215,7 +215,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
       }
       // Eight groups of scales a block and the registers of 192 rows do not fit by one word.
       if (d > 64 && problem.scale_rows == 16) p.warpgroups = 2;
-      // What the special-function units bind: + 4 to 9 % from 4k on (gen/tile/exp_direct.cpp).
+      // Where the special-function units bind: + 2 to 8 % from 2k on (gen/tile/exp_direct.cpp).
       if (problem.scale_rows == 0 || problem.scale_rows == 128) p.chord_of_16 = d <= 64 ? 6 : 4;
     } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1318 at 8k
       p.warpgroups = 2, p.kv_stages = 2, p.q_stages = 2, p.schedule = "overlap";

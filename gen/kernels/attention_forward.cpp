@@ -539,7 +539,8 @@ void emit_turn_to_next(ForwardContext& f, const ConsumerState& st) {
   k.add_u32(f.q_count, f.q_count, 1);
   trace_mark(f, TraceEvent::tile_wait);
   // 16 bit, with three more changes at a tile's end (no division, four chains in the guard, TMA's coordinates known to be the warp's):
-  // + 1.3 % at head_dim 64 and 512 keys, 1 % at 1k, causal 1.3 and 1.1 %, 128 at 1k 1.5 %, 256 at 512 nothing.
+  // + 1.3 % at head_dim 64 and 512 keys, 1 % at 1k, causal 1.3 and 1.1 %, 4k - 0.3 and + 1 %; 128 at 1k 1.5, causal 0.9 %; 256 at 512
+  // nothing (tools/bench/results/tile_end_h200.csv).
   // Behind a wait: in front of it ptxas puts the rows' shuffles and logarithms between the products of the last P V.
   if (f.eight_bit()) emit_fetch_tile(f);
   else emit_fetch_tile(f, finish_rows);

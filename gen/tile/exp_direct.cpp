@@ -10,17 +10,17 @@
 // or bits of n beyond 2047; the tile is done again. RMS error over the kernel's without them, H200, normal data: 4 words of
 // 16 0.6 %, 6 0.9 %, 8 1.1 %, 16 on the emulator 2 %.
 // Predicted for 6 words: MUFU 1280 of 2048 clocks a trip of 192 x 128 (below), bound by it no more; ALU 750. Measured in
-// turns (tools/bench/results/chord_words_e4m3_h200.csv): head_dim 64 full + 6 to 8 % from 4k on, causal 3 to 6 %, 128
-// causal 2 to 4 %, full at 16k 6 %; 4 words gain nothing at 64, 8 as much as 6, 16 lose: then the ALU binds. At 256
-// nothing: the tensor cores bind.
-// Tried and dropped: the product of two chords of x / 2 (RMS 1.1 % for the same instructions), 2^e (2 + m^2) / 3 of 2^x =
-// 2^e m's chord (0.37 %, two LOP3 more a pair, which run at half rate beside wgmma: no gain left).
-// ptxas puts every other word in front of the first ex2, so that they do not overlap (370 clocks by stall counts in place
-// of 500 once they do): a word's offset is therefore made to depend on the sums of the exact word before it (`paced`).
+// turns (tools/bench/results/chord_words_e4m3_h200.csv): head_dim 64 full + 5 to 8 % from 4k on, causal 2 to 6 %, 128
+// causal 2 to 4 %, full at 16k 6 %; 4 words gain nothing at 64, 8 about as much as 6. More than 8, and head_dim 256, were measured
+// with the form below alone: 16 lose at 64 and 128 (the ALU then binds), at 256 nothing is gained (the tensor cores do).
+// Tried and dropped (tools/bench/results/chord_forms_e4m3_h200.csv): the product of two chords of x / 2 (RMS 1.1 % for the same
+// instructions), 2^e (2 + m^2) / 3 of 2^x = 2^e m's chord (0.37 %, two LOP3 more a pair, which run at half rate beside wgmma:
+// no gain left but 2 to 4 % at 64).
+// ptxas puts every other word in front of the first ex2, so that they do not overlap (with 8 words of the product 370 clocks by stall
+// counts in place of 500 once they do): a word's offset is therefore made to depend on the sums of the exact word before it (`paced`).
 //
 // Direct words. e4m3's bits, read as an integer, are close to 8 (log2 p + 7): exact at powers of two, linear between them. With
-// x = S c - mc +
-// offset, n = round(8 (x + 7 - kBias)) clamped at 0 *is* the code. One fma gives n in units of 2^-24, the step of f16's
+// x = S c - mc + offset, n = round(8 (x + 7 - kBias)) clamped at 0 *is* the code. One fma gives n in units of 2^-24, the step of f16's
 // subnormals, so that cvt.rn.relu.f16x2.f32 rounds, clamps and leaves the codes of two keys in the halves of a
 // register; prmt takes four of them as a word of P. Shifted left by 7 a code is the f16 of p * 2^-8 (e4m3's bias is 7, f16's
 // 15, subnormals included): add.f16x2 sums exactly what the tensor cores multiply, numerator and denominator agree.

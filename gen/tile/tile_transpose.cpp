@@ -14,8 +14,9 @@
 // Seven warps, for head_dim 256: three need 2700 clocks for a block of 128 x 256 there, which tensor cores finish in 2048. 512 threads leave
 // consumers 232 registers and 128 at entry, so that P V goes in halves (C7602) and the schedule is `rotated`. Predicted 2350 to 2450
 // clocks a trip for 3230; measured 3060 (all marks, 3204 less their cost): the chain of one warpgroup binds, exponentials 1100 of it. 1k
-// full + 3.5 %, causal + 2.6 %, 2k 0 to + 7 %, with the plain softmax + 2 and + 3 % more (tools/bench/results/seven_transposers_e4m3_h200.csv).
-// At head_dim 64 and 128 two consumer warpgroups with seven transposing warps lose to three with three, 5 to 15 %.
+// full + 3.5 %, causal + 2.6 %; against the pass in front at 2k full - 4.5 %, causal 0. The plain softmax adds 0.4 % at 1k full and 3 %
+// causal, 6 and 4 % at 512 (tools/bench/results/seven_transposers_e4m3_h200.csv). At head_dim 64 and 128 two consumer
+// warpgroups with seven transposing warps lose to three with three: 1 to 4 % on short causal rows, 10 to 20 % at 4k.
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
 #include <algorithm>
 #include <string>

@@ -202,8 +202,8 @@ std::string not_worth_trying(const KernelConfig& c) {
   // tools/bench/results/multicast_h200.csv; at 128 and 256 it was 1 to 4 % slower to 1.5 % faster, by plan and length.
   if (p.cluster > 1 && std::max(c.problem.head_dim, c.problem.head_dim_v) <= 64)
     return "pairs of CTAs at head_dim up to 64: exponentials bind, not loads, and waiting for each other cost 4 to 6 %";
-  // tools/bench/results/chord_words_e4m3_h200.csv: beyond 8 of 16 the ALU binds, at head_dim 256 the tensor cores do.
-  if (p.chord_of_16 == 2) return "2 chord words: what they save is not seen";
+  // tools/bench/results/chord_words_e4m3_h200.csv and chord_forms_e4m3_h200.csv.
+  if (p.chord_of_16 == 2) return "2 chord words: not measured, but 4 gained nothing at head_dim 64 and little at 128";
   if (p.chord_of_16 && std::max(c.problem.head_dim, c.problem.head_dim_v) > 128)
     return "chord words at head_dim above 128: no exponential is waited for there";
   // tools/bench/results/fast_in_turns_h200.csv: 4 and 6 words lost to 12 at each head dimension.
