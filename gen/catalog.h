@@ -74,6 +74,8 @@ struct Plan {
                                      // error for 4, 1.1 % for 8
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
+  bool late_store = false;           // 16 bit, guarded: a tile's O is scaled and staged under the next tile's first exponentials,
+                                     // not in front of them (gen/kernels/attention_forward.cpp, emit_trip_0_and_store)
   bool pin_exp = false;              // a basic-block boundary keeps the exps in front of the wait for PV
   bool symmetric = false;            // no producer warp: every warpgroup computes, thread 0 loads as well
   bool two_level = false;            // 8 bit: each block's P V starts afresh and is added to O in fp32 registers

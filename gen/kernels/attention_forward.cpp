@@ -492,13 +492,12 @@ namespace {
 
 struct ConsumerState {
   Reg exists;  // the slot read last holds a tile
-  std::string tile_start, tile_issued, end;
+  std::string tile_start, tile_begun, end;  // begun: its first Q K^T is issued; with late_store its trip 0 is done
 };
 
-// Trips 0 .. blocks-1, from a first Q K^T already issued to the last P V's issue (or end).
-Budget emit_blocks(ForwardContext& f, const Derived& trips) {
+// From a first Q K^T already issued to where the loop begins; `done`: steps that the caller has emitted.
+void emit_trip_0(ForwardContext& f, const Derived& trips, std::initializer_list<Do> done) {
   Kernel& k = f.k;
-  Reg more = k.pred("more_blocks");
   k.section("trip 0: the steps whose block exists");
   k.mov_pred(f.o_keep, 0).note("the first P V starts O afresh");
   if (f.config.plan.two_level)
@@ -508,7 +507,12 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips) {
     k.setp("gt", "u32", f.folded, f.own_blocks, f.config.plan.fold_blocks).note("O will be folded once at least");
   }
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
-  emit_trip(f, without(trips.peeled, {Do::qk}), Trip::peeled);
+  emit_trip(f, without(trips.peeled, done), Trip::peeled);
+}
+
+// Trips 1 .. blocks-1, to the last P V's issue (or end).
+Budget emit_blocks(ForwardContext& f, const Derived& trips, const Reg& more) {
+  Kernel& k = f.k;
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   Budget budget = emit_kv_loop(f, trips.steady, more);
   k.section("epilogue trip: what still lags");
@@ -572,25 +576,62 @@ void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
   k.branch(st.end);
 }
 
+// late_store: O stands in its registers until the next tile's S is there. Its scaling, packing and stmatrix then fill issue
+// slots between that tile's first exponentials, which leave seven of eight free, and the guard's chains those of its maxima. Trip 0
+// has no product in flight and one P alone, so it needs no more registers than the loop.
+void emit_trip_0_and_store(ForwardContext& f, const Derived& trips, const ConsumerState& st) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg failed = k.pred("failed"), worst = k.f32("guard_sum"), bad = k.pred("out_of_range");
+    emit_guard_sums(f, failed, worst);
+    trace_mark(f, TraceEvent::wait_pv);
+    const StagingPlace place = emit_staging_place(f);
+    k.cp_async_bulk_wait_group_read(0).note("the last tile's store has left");
+    k.bar_warp_sync();
+    k.wgmma_wait_group(0).note("O and the next tile's S are complete");
+    emit_free(f, "v", f.smem.v_empty, 1);
+    f.beside_max = [&] { emit_guard_outputs(f, failed, bad); };
+    f.beside_exp = [&] { emit_scale_and_stage(f, place); };
+    emit_trip_0(f, trips, {Do::qk, Do::wait_qk});
+    f.beside_max = f.beside_exp = {};
+    trace_position(f, f.kv_count);
+    trace_mark(f, TraceEvent::store_o);
+    emit_note_failure(f, failed, bad);
+    emit_store_staged(f, place);
+    emit_release_slot(f);
+    k.branch(st.tile_begun);
+  });
+}
+
 // The end of a tile. Where the next tile's first Q K^T may run under this tile's store it is issued before; the two
 // ways have their own copy of the store, because ptxas must see on each path which products are in flight.
 // `pv_pending`: the last P V is still in flight here.
-void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const ConsumerState& st) {
+void emit_tile_end(ForwardContext& f, const Derived& trips, bool crossing, bool pv_pending, const ConsumerState& st) {
   Kernel& k = f.k;
   emit_turn_to_next(f, st);
   if (!crossing) {
     emit_store_and_go(f, st);
     return;
   }
+  const bool late = f.config.plan.late_store;
   Reg issues = k.pred("issues_next"), sees = k.pred("next_sees_keys");
   k.setp("eq", "u32", issues, f.own_blocks, f.blocks).note("one that must skip blocks stores O first");
   k.setp("ne", "u32", sees, f.own_blocks, 0);
   k.and_pred(issues, issues, sees);
   k.and_pred(issues, issues, st.exists);
+  if (late && f.splits()) {
+    Reg whole = k.pred("is_whole");
+    k.setp("eq", "u32", whole, f.out_part, 0);
+    k.and_pred(issues, issues, whole).note("a part goes to memory: no staging");
+  }
   k.if_(issues, [&] {
     trace_position(f, f.kv_count);
     emit_wait_q(f);
     emit_first_qk(f);
+    if (late) {
+      emit_trip_0_and_store(f, trips, st);
+      return;
+    }
     if (pv_pending) {
       trace_mark(f, TraceEvent::wait_pv);
       k.wgmma_wait_group(0).note("O and the next tile's S are complete");
@@ -599,7 +640,7 @@ void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const Cons
     trace_mark(f, TraceEvent::store_o);
     emit_epilogue(f);
     emit_release_slot(f);
-    k.branch(st.tile_issued);
+    k.branch(st.tile_begun);
   });
   if (pv_pending) {
     trace_position(f, f.kv_count);
@@ -611,11 +652,11 @@ void emit_tile_end(ForwardContext& f, bool crossing, bool pv_pending, const Cons
 }
 
 // A tile (or this warpgroup's part of it) in which no key is visible.
-void emit_no_keys(ForwardContext& f, const ConsumerState& st) {
+void emit_no_keys(ForwardContext& f, const Derived& trips, const ConsumerState& st) {
   emit_empty_rows(f);
   if (deferred_q_release(f.config)) emit_release_previous_q(f);
   if (releases_q_early(f.config)) emit_release_q(f, 0);
-  emit_tile_end(f, false, false, st);
+  emit_tile_end(f, trips, false, false, st);
 }
 
 Budget emit_consumer(ForwardContext& f, const Derived& trips) {
@@ -629,8 +670,8 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
     k.setp("eq", "u32", last, f.warpgroup, f.warpgroups() - 1);
     k.if_(last, [&] { k.bar_arrive(1, 256).note("the first turn is warpgroup 0's"); });
   }
-  ConsumerState st{k.pred("tile_exists"), k.new_label("tile start"), k.new_label("tile issued"),
-                   k.new_label("consumer end")};
+  ConsumerState st{k.pred("tile_exists"), k.new_label("tile start"),
+                   k.new_label(plan.late_store ? "tile begun" : "tile issued"), k.new_label("consumer end")};
   Reg writer;
   if (plan.traced()) {
     writer = k.b32("trace_writer");
@@ -649,12 +690,15 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   emit_skip_blocks(f);
   Reg sees = k.pred("sees_keys");
   k.setp("ne", "u32", sees, f.own_blocks, 0);
-  k.unless(sees, [&] { emit_no_keys(f, st); }, "some key is visible");
+  k.unless(sees, [&] { emit_no_keys(f, trips, st); }, "some key is visible");
   trace_position(f, f.kv_count);
   emit_first_qk(f);
-  k.label(st.tile_issued);
-  budget = emit_blocks(f, trips);
-  emit_tile_end(f, crosses_tiles(f.config, trips), !trips.epilogue.empty(), st);
+  Reg more = k.pred("more_blocks");
+  if (!plan.late_store) k.label(st.tile_begun);
+  emit_trip_0(f, trips, {Do::qk});
+  if (plan.late_store) k.label(st.tile_begun);
+  budget = emit_blocks(f, trips, more);
+  emit_tile_end(f, trips, crosses_tiles(f.config, trips), !trips.epilogue.empty(), st);
   k.label(st.end);
   if (f.splits()) emit_merge_parts(f);
   trace_position(f, f.kv_count);
@@ -959,6 +1003,8 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.symmetric && (plan.ping_pong || plan.dynamic_tiles || plan.o_own_buffer || plan.q_stages != 1 ||
                          plan.softmax == Softmax::guarded))
     return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
+  if (plan.late_store && (p.eight_bit() || plan.softmax != Softmax::guarded || !plan.o_own_buffer || plan.symmetric))
+    return "late_store is for 16-bit kernels with a producer, a guarded softmax and O's own buffer";
   if (plan.transposers != 3 && (plan.transposers != 7 || plan.warpgroups != 2 || !p.eight_bit() || p.v_transposed || plan.symmetric))
     return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
   if (plan.transposers != 3 && (plan.split_tail || plan.fold_blocks))  // spill, 8 to 52 bytes
@@ -979,6 +1025,10 @@ std::string check_forward(const KernelConfig& c) {
   SharedLayout m(c);
   if (plan.fold_blocks && m.o_slabs != m.slabs_o)
     return at("fold_blocks", plan.fold_blocks, "needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns");
+  if (plan.late_store && !crosses_tiles(c, derive(*s)))
+    return "schedule \"" + s->name + "\" has no P V in flight at a tile's end: late_store must be off";
+  if (plan.late_store && m.o_slabs != m.slabs_o)
+    return "late_store needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns";
   if (!plan.o_own_buffer && m.slabs_o > m.slabs_qk)
     return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
   if (m.dynamic_bytes() > kMaxDynamicBytes)

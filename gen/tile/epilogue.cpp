@@ -81,9 +81,14 @@ void store_part_sums(ForwardContext& f, int r, const Reg& sum) {
   });
 }
 
+void show_to_tma(ForwardContext& f) {
+  f.k.fence_proxy_async_shared().note("generic writes, then TMA reads: in every writing thread");
+  f.k.bar_warp_sync();
+}
+
 // This warp's 16 rows, slabs [first, first + count) of O, as 16-bit pairs by stmatrix into rows of 128 bytes with
 // the swizzle that TMA expects: 16-byte chunk ^= row % 8.
-void stage_o(ForwardContext& f, const Reg& line, const Reg& key, int first, int count) {
+void stage_o(ForwardContext& f, const StagingPlace& place, int first, int count, bool shows = true) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg at = k.b32("st_at");
@@ -95,26 +100,25 @@ void stage_o(ForwardContext& f, const Reg& line, const Reg& key, int first, int 
         int i = 8 * j + 4 * (h / 2) + 2 * (h % 2);
         k.cvt_rn_x2_f32(f.type_o(), packed[h], f.o_acc[i + 1], f.o_acc[i]);
       }
-      k.xor_b32(at, key, 32 * (j % 4));
-      k.add_u32(at, at, line);
+      k.xor_b32(at, place.key, 32 * (j % 4));
+      k.add_u32(at, at, place.line);
       k.stmatrix_x4(address(at, (j / 4 - first) * f.smem.slab_bytes_q), packed.all());
     }
-    k.fence_proxy_async_shared().note("generic writes, then TMA reads: in every writing thread");
-    k.bar_warp_sync();
+    if (shows) show_to_tma(f);
   });
 }
 
-void store_slabs(ForwardContext& f, const Reg& stage, const Reg& row, int first, int count) {
+void store_slabs(ForwardContext& f, const StagingPlace& place, int first, int count) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg map = k.b64("o_map_at"), column = k.b32("o_column"), at = k.b32("o_at");
     k.mov_b64(map, symbol("o_map"));
     k.cvta_param_u64(map, map);
-    k.mov_b32(at, stage);
+    k.mov_b32(at, place.stage);
     for (int s = 0; s < count; ++s) {
       k.mov_b32(column, 64 * (first + s));
       if (s) k.add_u32(at, at, f.smem.slab_bytes_q);
-      k.cp_async_bulk_tensor_store(map, {column, row, f.out_head, f.out_batch}, at);
+      k.cp_async_bulk_tensor_store(map, {column, place.row, f.out_head, f.out_batch}, at);
     }
     k.cp_async_bulk_commit_group();
   });
@@ -156,6 +160,11 @@ void note_failure(ForwardContext& f) {
 }
 
 }  // namespace
+
+void emit_note_failure(ForwardContext& f, const Reg& failed, const Reg& noted) {
+  f.k.and_pred(noted, failed, f.is_lane0);
+  f.k.if_(noted, [&] { note_failure(f); }, "in range");
+}
 
 // Each warp arrives once for the tile that is `tiles_ago` behind: its rows of that Q slice are free.
 void emit_release_q(ForwardContext& f, int tiles_ago) {
@@ -204,40 +213,47 @@ void emit_finish_rows(ForwardContext& f) {
   });
 }
 
+StagingPlace emit_staging_place(ForwardContext& f) {
+  Kernel& k = f.k;
+  const Plan& plan = f.config.plan;
+  Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("first_row");
+  Reg half = k.b32("st_half"), stores = k.pred("stores");
+  Reg warp = f.warp_row0;
+  if (!warp.valid()) {
+    warp = k.b32("warp16");
+    k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
+  }
+  k.add_u32(row, f.out_row0, warp);
+  k.setp("lt", "u32", stores, row, f.seqlen_q);
+  k.and_pred(stores, stores, f.is_lane0);
+  if (plan.o_own_buffer) {
+    k.mad_lo_u32(stage, f.warpgroup, f.smem.o_slabs * f.smem.slab_bytes_q, f.base);
+    k.add_u32(stage, stage, f.smem.o);
+  } else {
+    Reg position = k.b32("o_position");
+    k.sub_u32(position, f.q_count, 1).note("the tile's own Q slice");
+    RingSlot q = ring_slot(k, "o", position, plan.q_stages);
+    k.mad_lo_u32(stage, q.stage, plan.warpgroups, f.warpgroup);
+    k.mad_lo_u32(stage, stage, f.smem.q_slice_bytes, f.base);
+    if (f.smem.q) k.add_u32(stage, stage, f.smem.q);
+  }
+  k.mad_lo_u32(stage, warp, 128, stage).note("this warp's 16 rows of each slab");
+  k.and_b32(line, f.lane, 15);
+  k.and_b32(key, line, 7);
+  k.shr_u32(half, f.lane, 4);
+  k.xor_b32(key, key, half);
+  k.shl_b32(key, key, 4).note("16 * (half ^ row % 8); chunk 2j + half is this ^ 32j");
+  k.mad_lo_u32(line, line, 128, stage);
+  return {stage, line, key, row, stores};
+}
+
 // Every warp stores its own 16 rows: it has read its Q rows, nobody else has, so no barrier is needed. TMA clips
 // rows at seqlen_q; a box that starts past the end is not issued.
 void emit_store_rows(ForwardContext& f) {
   Kernel& k = f.k;
   const Plan& plan = f.config.plan;
   k.scope([&] {
-    Reg stage = k.b32("o_staging"), line = k.b32("st_line"), key = k.b32("st_key"), row = k.b32("first_row");
-    Reg half = k.b32("st_half"), stores = k.pred("stores");
-    Reg warp = f.warp_row0;
-    if (!warp.valid()) {
-      warp = k.b32("warp16");
-      k.and_b32(warp, f.warp_row, 0x30).note("16 * warp");
-    }
-    k.add_u32(row, f.out_row0, warp);
-    k.setp("lt", "u32", stores, row, f.seqlen_q);
-    k.and_pred(stores, stores, f.is_lane0);
-    if (plan.o_own_buffer) {
-      k.mad_lo_u32(stage, f.warpgroup, f.smem.o_slabs * f.smem.slab_bytes_q, f.base);
-      k.add_u32(stage, stage, f.smem.o);
-    } else {
-      Reg position = k.b32("o_position");
-      k.sub_u32(position, f.q_count, 1).note("the tile's own Q slice");
-      RingSlot q = ring_slot(k, "o", position, plan.q_stages);
-      k.mad_lo_u32(stage, q.stage, plan.warpgroups, f.warpgroup);
-      k.mad_lo_u32(stage, stage, f.smem.q_slice_bytes, f.base);
-      if (f.smem.q) k.add_u32(stage, stage, f.smem.q);
-    }
-    k.mad_lo_u32(stage, warp, 128, stage).note("this warp's 16 rows of each slab");
-    k.and_b32(line, f.lane, 15);
-    k.and_b32(key, line, 7);
-    k.shr_u32(half, f.lane, 4);
-    k.xor_b32(key, key, half);
-    k.shl_b32(key, key, 4).note("16 * (half ^ row % 8); chunk 2j + half is this ^ 32j");
-    k.mad_lo_u32(line, line, 128, stage);
+    const StagingPlace place = emit_staging_place(f);
     for (int first = 0; first < f.smem.slabs_o; first += f.smem.o_slabs) {
       int count = std::min(f.smem.o_slabs, f.smem.slabs_o - first);
       if (plan.o_own_buffer) {
@@ -246,10 +262,29 @@ void emit_store_rows(ForwardContext& f) {
         else wait();
         k.bar_warp_sync();
       }
-      stage_o(f, line, key, first, count);
-      k.if_(stores, [&] { store_slabs(f, stage, row, first, count); });
+      stage_o(f, place, first, count);
+      k.if_(place.stores, [&] { store_slabs(f, place, first, count); });
     }
   });
+}
+
+namespace {
+
+void scale_o(ForwardContext& f) {
+  for (int i = 0; i < f.o_acc.size(); ++i)
+    f.k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.inverse[i / 2 % 2]);
+}
+
+}  // namespace
+
+void emit_scale_and_stage(ForwardContext& f, const StagingPlace& place) {
+  scale_o(f);
+  stage_o(f, place, 0, f.smem.slabs_o, false);
+}
+
+void emit_store_staged(ForwardContext& f, const StagingPlace& place) {
+  show_to_tma(f);
+  f.k.if_(place.stores, [&] { store_slabs(f, place, 0, f.smem.slabs_o); });
 }
 
 void emit_epilogue(ForwardContext& f) {
@@ -263,12 +298,10 @@ void emit_epilogue(ForwardContext& f) {
       Reg noted = k.pred("notes_failure");
       if (!failed.valid()) failed = k.pred("failed");
       emit_guard(f, failed);
-      k.and_pred(noted, failed, f.is_lane0);
-      k.if_(noted, [&] { note_failure(f); }, "in range");
+      emit_note_failure(f, failed, noted);
     });
   emit_unfold(f);
-  for (int i = 0; i < f.o_acc.size(); ++i)
-    k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.inverse[i / 2 % 2]);
+  scale_o(f);
   if (f.splits()) {
     Reg is_part = k.pred("stores_part_" + std::to_string(k.mark()));
     k.setp("ne", "u32", is_part, f.out_part, 0);

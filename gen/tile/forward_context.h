@@ -122,6 +122,8 @@ struct ForwardContext {
   Reg v_shift, next_unit;       // by blocks: log2(the block's V scale / O's unit); O's unit once the block is added
   Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
   Vec col_limit;                // first column that the row must not see, by row
+  // late_store: what is emitted between the instructions of the next tile's first maxima, and of its first exponentials.
+  std::function<void()> beside_max, beside_exp;
 
   TraceRegs trace;
 
@@ -254,6 +256,8 @@ void emit_block_units(ForwardContext& f, bool first);  // before the mask
 void emit_sum_weight(ForwardContext& f, const Reg& weight, int group);
 void emit_change_unit(ForwardContext& f, bool first);  // after exp_sum: O's change of unit into alpha
 void emit_guard(ForwardContext& f, const Reg& failed);
+void emit_guard_sums(ForwardContext& f, const Reg& failed, const Reg& worst);   // its parts: of this thread's row sums alone,
+void emit_guard_outputs(ForwardContext& f, const Reg& failed, const Reg& bad);  // of its outputs, and of the warp's other threads
 void emit_rescale_o(ForwardContext& f);
 void emit_pack_p(ForwardContext& f);
 void emit_fold(ForwardContext& f);                    // fold.cpp: O into its staging buffer, every fold_blocks blocks
@@ -261,6 +265,14 @@ void emit_unfold(ForwardContext& f);                  // and back
 void emit_finish_rows(ForwardContext& f);             // epilogue.cpp: 1 / row_sum, LSE
 void emit_epilogue(ForwardContext& f);
 void emit_store_rows(ForwardContext& f);              // o_acc to the rows at out_row0
+// late_store: the same in pieces, with all of O in the buffer.
+struct StagingPlace {
+  Reg stage, line, key, row, stores;
+};
+StagingPlace emit_staging_place(ForwardContext& f);   // of this warp's rows; its registers are the caller's scope's
+void emit_scale_and_stage(ForwardContext& f, const StagingPlace& at);  // o_acc is multiplied by `inverse`
+void emit_store_staged(ForwardContext& f, const StagingPlace& at);
+void emit_note_failure(ForwardContext& f, const Reg& failed, const Reg& noted);  // of the tile at out_row0, into the redo list
 void emit_write_lse(ForwardContext& f, int r, const Reg& lse);
 void emit_release_q(ForwardContext& f, int tiles_ago);  // Q's slice may be refilled
 

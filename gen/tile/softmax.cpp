@@ -261,6 +261,7 @@ void emit_mask_max(ForwardContext& f, bool first) {
     k.scope([&] {
       Vec local = k.f32("local_max", 2);
       integer_max(f, local);
+      if (f.beside_max) f.beside_max();
       if (first)
         for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
       move_reference(f, local, first);
@@ -278,35 +279,44 @@ void emit_mask_max(ForwardContext& f, bool first) {
   recentre_huge(f);
 }
 
-// guarded: 1 in `failed` if a row sum or an output of this warp left the range in which P and O are exact.
-void emit_guard(ForwardContext& f, const Reg& failed) {
+void emit_guard_sums(ForwardContext& f, const Reg& failed, const Reg& worst) {
   Kernel& k = f.k;
   // f16 P ends at 2^16, so no p may reach 2^15 unseen; bf16 has fp32's range, and 2^24 keeps O's products in it;
   // e4m3 P was looked after block by block, unless one of them was infinite.
   float limit = f.config.problem.dtype == DataType::f16 ? 32768.0f : 16777216.0f;
   if (f.eight_bit()) limit = FLT_MAX;
-  k.scope([&] {
-    Reg worst = k.f32("guard_sum"), bad = k.pred("out_of_range");
-    if (f.eight_bit()) {
-      k.add_f32(worst, f.row_sum[0], f.row_sum[1]).note("not the maximum: it would drop one row's NaN for the other's sum");
-    } else {
-      k.max_f32(worst, f.row_sum[0], f.row_sum[1]);
-      for (int i = 2; i < f.row_sum.size(); ++i) k.max_f32(worst, worst, f.row_sum[i]);
-    }
-    k.setp("geu", "f32", failed, worst, f32_imm(limit));
-    if (!f.eight_bit()) {
-      Vec probes = k.f32("guard_probe", 4);  // four chains hide the latency
-      for (int i = 0; i < f.o_acc.size(); ++i)
-        if (i < 4) k.mul_f32(probes[i], f.o_acc[i], f32_imm(0.0f)).note(i ? "" : "NaN if any output is not finite");
-        else k.fma_rn_f32(probes[i % 4], f.o_acc[i], f32_imm(0.0f), probes[i % 4]);
-      for (int i : {0, 2}) k.add_f32(probes[i], probes[i], probes[i + 1]);
-      k.add_f32(probes[0], probes[0], probes[2]);
-      k.setp("neu", "f32", bad, probes[0], f32_imm(0.0f));
-      k.or_pred(failed, failed, bad);
-    }
-    k.vote_sync_any_pred(failed, failed);
-    k.not_pred(bad, f.was_safe);
-    k.and_pred(failed, failed, bad);
+  if (f.eight_bit()) {
+    k.add_f32(worst, f.row_sum[0], f.row_sum[1]).note("not the maximum: it would drop one row's NaN for the other's sum");
+  } else {
+    k.max_f32(worst, f.row_sum[0], f.row_sum[1]);
+    for (int i = 2; i < f.row_sum.size(); ++i) k.max_f32(worst, worst, f.row_sum[i]);
+  }
+  k.setp("geu", "f32", failed, worst, f32_imm(limit));
+}
+
+void emit_guard_outputs(ForwardContext& f, const Reg& failed, const Reg& bad) {
+  Kernel& k = f.k;
+  if (!f.eight_bit()) {
+    Vec probes = k.f32("guard_probe", 4);  // four chains hide the latency
+    for (int i = 0; i < f.o_acc.size(); ++i)
+      if (i < 4) k.mul_f32(probes[i], f.o_acc[i], f32_imm(0.0f)).note(i ? "" : "NaN if any output is not finite");
+      else k.fma_rn_f32(probes[i % 4], f.o_acc[i], f32_imm(0.0f), probes[i % 4]);
+    for (int i : {0, 2}) k.add_f32(probes[i], probes[i], probes[i + 1]);
+    k.add_f32(probes[0], probes[0], probes[2]);
+    k.setp("neu", "f32", bad, probes[0], f32_imm(0.0f));
+    k.or_pred(failed, failed, bad);
+  }
+  k.vote_sync_any_pred(failed, failed);
+  k.not_pred(bad, f.was_safe);
+  k.and_pred(failed, failed, bad);
+}
+
+// guarded: 1 in `failed` if a row sum or an output of this warp left the range in which P and O are exact.
+void emit_guard(ForwardContext& f, const Reg& failed) {
+  f.k.scope([&] {
+    Reg worst = f.k.f32("guard_sum"), bad = f.k.pred("out_of_range");
+    emit_guard_sums(f, failed, worst);
+    emit_guard_outputs(f, failed, bad);
   });
 }
 
@@ -453,6 +463,7 @@ void emit_exp_sum(ForwardContext& f) {
     });
     return;
   }
+  if (f.beside_exp) f.beside_exp();
   // Two partial sums a row: four independent add chains a thread.
   for (int i = 0; i < f.s_acc.size(); ++i) {
     int r = i / 2 % 2;

@@ -36,6 +36,7 @@ ForwardProblem problem_of(std::int64_t batch, std::int64_t heads, std::int64_t s
 
 const char* const cut_kernels[] = {
     "attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_tail",
+    "attn_fwd_bf16_d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late_tail",
     "attn_fwd_f16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_tail",
     "attn_fwd_bf16_d64_full__q128_kv48_s2__overlap_lazy8_dyn_tail",
     "attn_fwd_bf16_d32v16_full__q64_kv32_s2__serial_plain_tail",
@@ -234,6 +235,7 @@ TEST_SUITE("attention/split tail") {
 
   TEST_CASE("a part that overflows is done again, its other part and its other rows are not stored twice") {
     for (const char* name : {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_tail",
+                             "attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_late_tail",
                              "attn_fwd_f16_d64_full__q128_kv64_s2__overlap_pp_guarded1_dyn_tail",
                              "attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_ob_tail"}) {
       const KernelConfig c = test::kernel_named(name);

@@ -137,6 +137,24 @@ TEST_SUITE("catalog/ptxas") {
     }
   }
 
+  // The widest that have a buffer for all of O, and those of head_dim 64 that the host may choose with one.
+  TEST_CASE("so do kernels that store O late") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (const char* type : {"bf16", "f16"})
+      for (const char* rest : {"d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late", "d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late_tail",
+                               "d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_late", "d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_late_tail",
+                               "d64_causal__q256_kv64_s8_qs2__overlap_guarded2_dyn_ob_late", "d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_late",
+                               "d128_full__q192_kv64_s2_qs2__overlap_pp_guarded1_ob_late_tail", "d128_causal__q192_kv64_s3__overlap_guarded1_dyn_ob_late",
+                               "d128_full__q128_kv128_s2__overlap_pp_guarded1_ob_late_tail", "d192_full__q128_kv80_s2__overlap_pp_guarded1_ob_late_tail",
+                               "d192v128_causal__q128_kv96_s2__overlap_pp_guarded1_dyn_ob_late", "d256_full__q128_kv48_s2__overlap_pp_guarded1_ob_late_tail",
+                               "d256_causal__q128_kv48_s2__overlap_pp_guarded1_dyn_ob_late"}) {
+        KernelConfig config;
+        std::string error;
+        REQUIRE_MESSAGE(KernelConfig::parse(std::string("attn_fwd_") + type + "_" + rest, &config, &error), error);
+        check_clean(config);
+      }
+  }
+
   TEST_CASE("auxiliary kernels assemble") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
     for (const std::string& name : auxiliary_kernels()) {

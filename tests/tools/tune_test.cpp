@@ -214,6 +214,27 @@ TEST_SUITE("tools/tune") {
       CHECK((!c.config.plan.split_tail && c.config.plan.cluster == 1));
   }
 
+  TEST_CASE("a late store is offered one field apart, where it is legal") {
+    SpaceOptions near;
+    near.distance = 1, near.softmaxes = {Softmax::guarded};
+    const ProblemClass narrow{DataType::bf16, 64, 64, Mask::full};
+    const Space space = enumerate(narrow, {1024}, near);
+    int late = 0;
+    for (const Candidate& c : space.candidates) {
+      if (!c.config.plan.late_store) continue;
+      ++late;
+      CHECK(gen::check_forward(c.config) == "");
+      KernelConfig early = c.config;
+      early.plan.late_store = false;
+      CHECK(early.name() == incumbent({narrow, 1024}).name());
+      CHECK(c.distance == 1);
+    }
+    CHECK(late == 1);
+    CHECK(has(space.illegal, "late_store is for"));
+    CHECK(has(space.illegal, "has no P V in flight at a tile's end"));
+    for (const Candidate& c : enumerate({DataType::e4m3, 64, 64, Mask::full}, {1024}, {}).candidates) CHECK_FALSE(c.config.plan.late_store);
+  }
+
   TEST_CASE("kernels of fast mode are offered where it is asked for, and then nothing else") {
     ProblemClass problem{DataType::e4m3, 128, 128, Mask::full};
     problem.v_transposed = true;
@@ -246,8 +267,9 @@ TEST_SUITE("tools/tune") {
     for (const Candidate& c : enumerate(by_rows, {16384}, o).candidates) CHECK(c.config.plan.direct_of_16 != 0);
   }
 
-  TEST_CASE("the emulator is asked about cut tiles, pairs and direct words, and cuts") {
+  TEST_CASE("the emulator is asked about cut tiles, late stores, pairs and direct words, and cuts") {
     for (const char* name : {"attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_tail",
+                             "attn_fwd_f16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_late",
                              "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_tail",
                              "attn_fwd_bf16_d128_full__q128_kv128_s2_qs2__trailing_pp_guarded1_c2",
                              "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2__overlap_guarded3_fast8_dyn_ob"}) {

@@ -75,12 +75,19 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
   return out;
 }
 
-// The host's choice, for so few keys never one that cuts tiles, as one that does; "" where there is none.
-std::string cutting_kernel(const Case& c) {
+// The host's choice, for so few keys never one that cuts tiles, as one that does, or (`late`) that stores O late, or both;
+// "" where it can be neither.
+std::string altered_kernel(const Case& c, bool late) {
   Selection s;
   if (!select_forward(host_problem(c), &s).ok()) return "";
-  s.config.plan.split_tail = true;
-  return gen::check_forward(s.config).empty() ? s.config.name() : "";
+  std::string name;
+  for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store}) {
+    KernelConfig with = s.config;
+    with.plan.*addition = true;
+    if ((addition == &Plan::late_store && !late) || !gen::check_forward(with).empty()) continue;
+    s.config = with, name = with.name();
+  }
+  return name;
 }
 
 std::string command_line(const Drawn& drawn, const std::string& kernel) {
@@ -111,7 +118,7 @@ void run_fuzz(const FuzzOptions& o) {
                              drawn.problem.seed, index % 3 != 0, 0);
     Attention attention(*device);
     ForwardChoice choice;
-    if (drawn.multiprocessors) choice.kernel = cutting_kernel(c);
+    if (drawn.multiprocessors) choice.kernel = altered_kernel(c, index % 2 == 1);
     const Outcome r = run_case(*device, attention, c, choice);
     if (r.ok()) continue;
     if (interrupted()) break;

@@ -37,6 +37,7 @@ int distance(const Plan& a, const Plan& b) {
   n += a.softmax != b.softmax;
   n += a.dynamic_tiles != b.dynamic_tiles;
   n += a.o_own_buffer != b.o_own_buffer;
+  n += a.late_store != b.late_store;
   n += a.pin_exp != b.pin_exp;
   n += a.cluster != b.cluster;
   n += a.direct_of_16 != b.direct_of_16;
@@ -69,17 +70,22 @@ bool wanted(const std::vector<T>& only, const T& value) {
   return only.empty() || std::find(only.begin(), only.end(), value) != only.end();
 }
 
-// A plan and what can be added to it: direct or chord words of P, a second CTA, cut tiles. `use` says whether a plan is legal: what
+// A plan and what can be added to it: direct or chord words of P, a late store, a second CTA, cut tiles. `use` says whether a plan is legal: what
 // is illegal by itself is so with an addition too, which takes registers. Nor can a pair of CTAs cut tiles.
 template <class Use>
 void with_additions(Plan p, const ProblemClass& problem, const SpaceOptions& o, const Use& use) {
   const auto alone_paired_cut = [&](Plan plan) {
-    if (!use(plan)) return;
+    if (!use(plan)) return false;
     plan.cluster = 2, use(plan);
     plan.cluster = 1, plan.split_tail = true, use(plan);
+    return true;
   };
+  if (!o.fast && problem.eight_bit()) {
+    for (p.chord_of_16 = 0; p.chord_of_16 <= 8; p.chord_of_16 += 2) alone_paired_cut(p);
+    return;
+  }
   if (!o.fast) {
-    for (p.chord_of_16 = 0; p.chord_of_16 <= (problem.eight_bit() ? 8 : 0); p.chord_of_16 += 2) alone_paired_cut(p);
+    if (alone_paired_cut(p)) p.late_store = true, alone_paired_cut(p);
     return;
   }
   if (!use(p)) return;
