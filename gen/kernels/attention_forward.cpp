@@ -576,9 +576,13 @@ void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
   k.branch(st.end);
 }
 
-// late_store: O stands in its registers until the next tile's S is there. Its scaling, packing and stmatrix then fill issue
-// slots between that tile's first exponentials, which leave seven of eight free, and the guard's chains those of its maxima. Trip 0
-// has no product in flight and one P alone, so it needs no more registers than the loop.
+// late_store: O stands in its registers until the next tile's S is there. Its scaling, packing and stmatrix then fill issue slots
+// between that tile's first exponentials, which leave seven of eight free, and the guard's chains those of its maxima. Trip 0 has
+// no product in flight, so S, O and P need no more registers than in the loop.
+// Expected, head_dim 64, 256 x 64: some 130 instructions of each of a scheduler's four warps, 520 clocks a tile, no longer stand
+// alone in front of 4 x 256 clocks of exponentials; what the other warpgroups hid already is no gain. Measured
+// (tools/bench/results/late_store_h200.csv): 17 clocks a tile at 512, 200 at 1k, 0.1 and 0.7 %; causal 200 and 260, 1.6 and
+// 1.3 %; at 4k nothing, causal 2 %. O staged beside the maxima, or the next slot read in the last trip: the same or less.
 void emit_trip_0_and_store(ForwardContext& f, const Derived& trips, const ConsumerState& st) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -1005,6 +1009,8 @@ std::string check_forward(const KernelConfig& c) {
     return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
   if (plan.late_store && (p.eight_bit() || plan.softmax != Softmax::guarded || !plan.o_own_buffer || plan.symmetric))
     return "late_store is for 16-bit kernels with a producer, a guarded softmax and O's own buffer";
+  if (plan.late_store && plan.split_tail && p.head_dim_v > 224)  // spills 4 bytes in blocks of 32 and 48 keys
+    return at("head_dim_v", p.head_dim_v, "is too wide for late_store with split_tail: at most 224");
   if (plan.transposers != 3 && (plan.transposers != 7 || plan.warpgroups != 2 || !p.eight_bit() || p.v_transposed || plan.symmetric))
     return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
   if (plan.transposers != 3 && (plan.split_tail || plan.fold_blocks))  // spill, 8 to 52 bytes

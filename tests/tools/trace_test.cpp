@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "gen/kernels/attention_forward.h"
 #include "tests/support.h"
 #include "tools/flashptx/trace_lanes.h"
 #include "tools/flashptx/trace_run.h"
@@ -164,12 +165,16 @@ TEST_SUITE("tools/trace") {
 
   TEST_CASE(
       "every kind of kernel leaves complete marks: masks, schedules, guarded tiles that are "
-      "redone") {
+      "redone, late stores") {
+    int late = 0;
     for (const char* schedule : {"overlap", "serial", "trailing", "rotated"})
       for (Mask mask : {Mask::full, Mask::causal})
-        for (Softmax softmax : {Softmax::plain, Softmax::guarded}) {
-          KernelConfig c = small(schedule, mask, softmax);
+        for (int kind = 0; kind < 3; ++kind) {
+          KernelConfig c = small(schedule, mask, kind == 0 ? Softmax::plain : Softmax::guarded);
           c.plan.dynamic_tiles = mask == Mask::causal;
+          c.plan.o_own_buffer = c.plan.late_store = kind == 2;
+          if (!gen::check_forward(c).empty()) continue;
+          late += c.plan.late_store;
           CAPTURE(c.name());
           for (Marks marks : {Marks::few, Marks::all}) {
             Trace t;
@@ -180,6 +185,7 @@ TEST_SUITE("tools/trace") {
               for (const auto& role : cta.roles) CHECK(role.back().event == TraceEvent::done);
           }
         }
+    CHECK(late == 4);  // overlap and rotated
   }
 
   TEST_CASE("few marks: three or four of a steady trip, in the schedule's order, and products that end where the waits are") {

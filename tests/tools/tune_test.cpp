@@ -231,7 +231,7 @@ TEST_SUITE("tools/tune") {
     }
     CHECK(late == 1);
     CHECK(has(space.illegal, "late_store is for"));
-    CHECK(has(space.illegal, "has no P V in flight at a tile's end"));
+    CHECK(has(space.illegal, "schedule \"trailing\" has no P V in flight"));
     for (const Candidate& c : enumerate({DataType::e4m3, 64, 64, Mask::full}, {1024}, {}).candidates) CHECK_FALSE(c.config.plan.late_store);
   }
 
