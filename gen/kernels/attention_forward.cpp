@@ -594,8 +594,14 @@ void emit_trip_0_and_store(ForwardContext& f, const Derived& trips, const Consum
     k.bar_warp_sync();
     k.wgmma_wait_group(0).note("O and the next tile's S are complete");
     emit_free(f, "v", f.smem.v_empty, 1);
-    f.beside_max = [&] { emit_guard_outputs(f, failed, bad); };
-    f.beside_exp = [&] { emit_scale_and_stage(f, place); };
+    f.beside_max = [&] {
+      k.comment("the finished tile: whether its outputs are in range, under the maxima of this one");
+      emit_guard_outputs(f, failed, bad);
+    };
+    f.beside_exp = [&] {
+      k.comment("the finished tile's O into shared memory, under the exponentials of this one");
+      emit_scale_and_stage(f, place);
+    };
     emit_trip_0(f, trips, {Do::qk, Do::wait_qk});
     f.beside_max = f.beside_exp = {};
     trace_position(f, f.kv_count);
