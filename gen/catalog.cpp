@@ -43,7 +43,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2][_vw7]__<schedule>[_pp]_<softmax>[_fast<words>][_chord<words>][_dyn][_ob][_late][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
+// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2][_vw7][_vb]__<schedule>[_pp]_<softmax>[_fast<words>][_chord<words>][_dyn][_ob][_late][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -58,6 +58,7 @@ std::string KernelConfig::name() const {
   if (plan.v_stages) s += "_vs" + n(plan.v_stages);
   if (plan.q_stages != 1) s += "_qs" + n(plan.q_stages);
   if (plan.transposers != 3) s += "_vw" + n(plan.transposers);
+  if (plan.v_background) s += "_vb";
   s += "__" + plan.schedule;
   if (plan.ping_pong) s += "_pp";
   s += std::string("_") + to_string(plan.softmax);
@@ -154,6 +155,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   if (r.take("_vs")) c.plan.v_stages = r.number("v stages");
   if (r.take("_qs")) c.plan.q_stages = r.number("q stages");
   if (r.take("_vw")) c.plan.transposers = r.number("transposing warps");
+  c.plan.v_background = r.take("_vb");
   r.expect("__");
   c.plan.schedule = r.word();
   c.plan.ping_pong = r.take("_pp");

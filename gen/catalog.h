@@ -41,7 +41,8 @@ struct ProblemClass {
   int head_dim_v = 128;              // of V and O
   Mask mask = Mask::full;
   DataType dtype_o = DataType::bf16; // of O where Q, K, V are e4m3 or e5m2: bf16 or f16
-  bool v_transposed = false;         // 8 bit: V is given as (batch, heads_kv, head_dim_v, keys), gen/tile/key_order.h
+  bool v_transposed = false;         // 8 bit: P V reads V as (batch, heads_kv, head_dim_v, keys), gen/tile/key_order.h: given so,
+                                     // written by a pass in front, or Plan::v_background
   int scale_rows = 0;                // 8 bit: 0: a scale by (batch, head); else also by blocks of rows, those of K and V
                                      // multiples of this: 16, 32, 64 or 128 keys
   std::optional<DataType> dtype_k = {}, dtype_v = {};  // 8 bit: of K and of V, if not Q's; P is e4m3 beside any V
@@ -62,6 +63,8 @@ struct Plan {
   int q_stages = 1;                  // Q buffers
   int transposers = 3;               // 8 bit, V by rows: warps that transpose it: 3 beside the loading one, or 7 with a second
                                      // warpgroup for them
+  bool v_background = false;         // 8 bit, v_transposed: the kernel takes V by rows after all and its idle warps write V^T to
+                                     // the workspace, once for all tiles (gen/tile/tile_background.cpp)
   std::string schedule = "overlap";  // a name in gen/schedule/forward_schedules, or of own_schedule
   std::optional<Schedule> own_schedule;  // a table from outside (gen/schedule/text.h); the kernel's name has only its name
   bool ping_pong = true;             // token passed between warpgroups around their wgmma issue

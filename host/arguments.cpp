@@ -19,8 +19,11 @@ constexpr KnownArgument known_arguments[] = {
     {"k_map", ParamKind::tensor_map, offsetof(ForwardArguments, k_map)},
     {"v_map", ParamKind::tensor_map, offsetof(ForwardArguments, v_map)},
     {"o_map", ParamKind::tensor_map, offsetof(ForwardArguments, o_map)},
+    {"v_rows_map", ParamKind::tensor_map, offsetof(ForwardArguments, v_rows_map)},
+    {"vt_store_map", ParamKind::tensor_map, offsetof(ForwardArguments, vt_store_map)},
     {"lse", ParamKind::pointer, offsetof(ForwardArguments, lse)},
     {"tile_counter", ParamKind::pointer, offsetof(ForwardArguments, tile_counter)},
+    {"v_flags", ParamKind::pointer, offsetof(ForwardArguments, v_flags)},
     {"seqlen_q", ParamKind::u32, offsetof(ForwardArguments, seqlen_q)},
     {"seqlen_k", ParamKind::u32, offsetof(ForwardArguments, seqlen_k)},
     {"heads_q", ParamKind::u32, offsetof(ForwardArguments, heads_q)},
@@ -78,6 +81,7 @@ Status bind(const LaunchFacts& facts, Binding* out) {
     out->offset[out->count++] = static_cast<std::uint16_t>(found->offset);
     if (p.name == "tile_counter") out->tile_counter = true;
     if (p.name == "tail_arrivals") out->tail = true;
+    if (p.name == "v_flags") out->v_flags = true;
   }
   return {};
 }

@@ -15,8 +15,10 @@ namespace flashptx {
 
 struct ForwardArguments {
   TensorMap q_map, k_map, v_map, o_map;
+  TensorMap v_rows_map, vt_store_map;  // V by rows, and V^T as the kernel writes it (gen/tile/tile_background.cpp)
   std::uint64_t lse = 0;           // 0 = not wanted
   std::uint64_t tile_counter = 0;  // two u32 that the kernel finds zero and leaves zero
+  std::uint64_t v_flags = 0;       // so are these, 2 + batch * heads_kv
   std::uint32_t seqlen_q = 0, seqlen_k = 0, heads_q = 0, heads_kv = 0, batch = 0;
   std::uint32_t tail_first = 0, tail_parts = 0, tail_blocks = 0;  // tiles cut along the keys (gen/tile/split_tail.cpp)
   std::uint64_t tail_partials = 0, tail_arrivals = 0;
@@ -34,7 +36,7 @@ struct Binding {
   static constexpr int max_params = 40;
   int count = 0;
   std::uint16_t offset[max_params] = {};
-  bool tile_counter = false, tail = false;
+  bool tile_counter = false, tail = false, v_flags = false;
 
   // `params` has room for max_params pointers into `arguments`.
   void point(ForwardArguments& arguments, void** params) const {

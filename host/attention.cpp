@@ -30,6 +30,14 @@ constexpr std::uint32_t eager_arrivals = 4096;
 constexpr std::uint32_t captured_arrivals = 12288;
 constexpr std::size_t arrivals_bytes = std::size_t{4} * most_cut_tiles * (eager_arrivals + captured_arrivals);
 
+// The same for kernels that write V^T themselves: two words and one a head of V. A launch begins where the one before
+// ends; one that would begin close to the end of its ring runs past it. At the most heads 256 launches may be in flight, at
+// 256 heads 4064.
+constexpr std::uint32_t most_flagged_heads = 4096;
+constexpr std::uint32_t flags_margin = most_flagged_heads + 64;
+constexpr std::uint32_t eager_flags = 1 << 20, captured_flags = 1 << 22;  // words, powers of two: counts wrap
+constexpr std::size_t flags_bytes = std::size_t{4} * (eager_flags + captured_flags + 2 * flags_margin);
+
 constexpr std::int64_t l2_budget_bytes =
     32 << 20;  // of 50 to 60 MB; the rest for Q, O and what else runs
 
@@ -92,7 +100,9 @@ std::string describe(const ForwardPlan& plan, const std::string& reason) {
          " of " + std::to_string(k.facts.block_threads) + " threads, " +
          std::to_string(k.facts.shared_bytes) + " bytes of shared memory, " +
          std::to_string(k.loaded->registers) + " registers at entry, " +
-         std::to_string(k.loaded->local_bytes) + " bytes of local memory\n" + describe_tail(plan);
+         std::to_string(k.loaded->local_bytes) + " bytes of local memory\n" +
+         (plan.in_background() ? "V^T:     written by the kernel's idle warps, into a workspace of " + std::to_string(plan.workspace_bytes()) + " bytes\n" : "") +
+         describe_tail(plan);
 }
 
 }  // namespace
@@ -106,6 +116,7 @@ Attention::~Attention() {
     if (entry != nullptr) device_.unload(entry->loaded);
   if (counters_ != 0) device_.free(counters_);
   if (arrivals_ != 0) device_.free(arrivals_);
+  if (flags_ != 0) device_.free(flags_);
 }
 
 Status Attention::choose(const ForwardProblem& p, const ForwardChoice& choice, KernelConfig* config,
@@ -197,6 +208,11 @@ Status Attention::make_arrivals() {
   return make_zeros(device_, arrivals_bytes, &arrivals_);
 }
 
+Status Attention::make_flags() {
+  std::lock_guard lock(mutex_);
+  return make_zeros(device_, flags_bytes, &flags_);
+}
+
 std::uint64_t Attention::next_counter(bool captured) {
   const std::uint32_t slot =
       captured
@@ -210,6 +226,13 @@ std::uint64_t Attention::next_arrivals(bool captured) {
       captured ? eager_arrivals + next_captured_arrivals_.fetch_add(1, std::memory_order_relaxed) % captured_arrivals
                : next_eager_arrivals_.fetch_add(1, std::memory_order_relaxed) % eager_arrivals;
   return arrivals_ + std::uint64_t{4} * most_cut_tiles * slot;
+}
+
+std::uint64_t Attention::next_flags(bool captured, std::uint32_t words) {
+  const std::uint32_t at =
+      captured ? eager_flags + flags_margin + next_captured_flags_.fetch_add(words, std::memory_order_relaxed) % captured_flags
+               : next_eager_flags_.fetch_add(words, std::memory_order_relaxed) % eager_flags;
+  return flags_ + std::uint64_t{4} * at;
 }
 
 // Which tiles are cut, and where their parts stay in the workspace: behind V^T.
@@ -252,12 +275,19 @@ Status Attention::set_grid(ForwardPlan& plan) const {
   return {};
 }
 
-// V^T of the whole tensor in the caller's workspace, before the kernel that reads it.
+// V^T of the whole tensor in the caller's workspace, before the kernel that reads it or by its own idle warps.
 Status Attention::plan_transposition(ForwardPlan& plan) {
   const ForwardProblem& p = plan.problem_;
   plan.transpose_ = {p.type_v(), p.batch, p.seqlen_k, p.heads_kv, p.value_dim(), p.v};
   plan.transposed_bytes_ = plan.workspace_bytes_ =
       static_cast<std::size_t>(p.batch * p.heads_kv * p.value_dim() * std::max<std::int64_t>(p.keys_padded(), 128));
+  if (plan.kernel_->binding.v_flags) {
+    if (p.batch * p.heads_kv > most_flagged_heads)
+      return Status::error(StatusCode::unsupported, "batch * heads_kv is " + std::to_string(p.batch * p.heads_kv) + ": kernel " +
+                                                        plan.name_ + " keeps track of at most " + std::to_string(most_flagged_heads));
+    plan.flag_words_ = static_cast<std::uint32_t>((2 + p.batch * p.heads_kv + 63) / 64 * 64);  // lines of L2 of its own
+    return make_flags();
+  }
   return p.seqlen_k == 0 ? Status{} : prepare_.load_transpose(plan.transpose_);
 }
 
@@ -291,6 +321,8 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
   if (plan->tail_.parts != 0)
     if (Status s = make_arrivals(); !s.ok()) return s;
   if (Status s = describe_maps(seen, plan->kernel_->facts, plan->descs_); !s.ok()) return s;
+  if (plan->in_background())
+    if (Status s = describe_background_maps(problem, seen, plan->kernel_->facts, plan->descs_ + 4); !s.ok()) return s;
   plan->description_ = flashptx::describe(*plan, reason);
   *out = std::move(plan);
   return {};
@@ -303,10 +335,10 @@ Status ForwardPlan::encode(const ForwardPointers& at) {
   const bool no_keys =
       problem_.seqlen_k == 0;  // K and V are then never read, but their maps must be legal
   const std::uint64_t v = transposed_bytes_ != 0 ? at.workspace : at.v;
-  const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : v, at.o};
+  const std::uint64_t address[maps] = {at.q, no_keys ? at.o : at.k, no_keys ? at.o : v, at.o, no_keys ? at.o : at.v, no_keys ? at.o : v};
   TensorMap* const target[maps] = {&arguments_.q_map, &arguments_.k_map, &arguments_.v_map,
-                                   &arguments_.o_map};
-  for (int i = 0; i < maps; ++i) {
+                                   &arguments_.o_map, &arguments_.v_rows_map, &arguments_.vt_store_map};
+  for (int i = 0; i < (in_background() ? maps : 4); ++i) {
     if (encoded_for_[i] == address[i]) continue;
     descs_[i].address = address[i];
     encoded_for_[i] = 0;
@@ -326,7 +358,7 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) 
                            "workspace is address " + std::to_string(at.workspace) + ": the plan wants " +
                                std::to_string(workspace_bytes_) + " bytes at a multiple of 16");
   }
-  if (transposes) {
+  if (transposes && !in_background()) {
     if (Status s = owner_->prepare_.transpose_v(transpose_, at.v, at.workspace, stream); !s.ok()) return s;
     overlap = true;
   }
@@ -355,9 +387,10 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) 
     arguments.tail_first = tiles_;
   }
   dims.programmatic_dependent = overlap && can_overlap_;
-  if (!binding.tile_counter && !cuts) return device.launch(kernel_->loaded, dims, params, binding.count, stream);
+  if (!binding.tile_counter && !binding.v_flags && !cuts) return device.launch(kernel_->loaded, dims, params, binding.count, stream);
   return device.launch_choosing(kernel_->loaded, dims, params, binding.count, stream, [&](bool captured) {
     if (binding.tile_counter) arguments.tile_counter = owner_->next_counter(captured);
+    if (binding.v_flags) arguments.v_flags = owner_->next_flags(captured, flag_words_);
     if (cuts) arguments.tail_arrivals = owner_->next_arrivals(captured);
   });
 }

@@ -46,15 +46,16 @@ class ForwardPlan {
   const KernelEntry* kernel() const { return kernel_; }     // null for an empty problem
   const LaunchDims& dims() const { return dims_; }
   const ForwardProblem& problem() const { return problem_; }
-  // 0: none. Else V is transposed into it first, by a launch of its own, or parts of O are kept in it (then a run may go
+  // 0: none. Else V is transposed into it, by a launch of its own or by the kernel's idle warps, or parts of O are kept in it (then a run may go
   // without: slower); runs that overlap in time need one each.
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  bool transposes_v() const { return transposed_bytes_ != 0; }
+  bool transposes_v() const { return transposed_bytes_ != 0 && !in_background(); }  // by a launch of its own
+  bool in_background() const { return flag_words_ != 0; }
   const SplitTail& tail() const { return tail_; }  // what a run with a workspace cuts
 
  private:
   friend class Attention;
-  static constexpr int maps = 4;  // Q, K, V, O
+  static constexpr int maps = 6;  // Q, K, V, O; of a kernel that writes V^T itself also V by rows and V^T where it is stored
   Status encode(const ForwardPointers& at);
 
   Attention* owner_ = nullptr;
@@ -64,6 +65,7 @@ class ForwardPlan {
   std::string name_, description_;
   std::size_t workspace_bytes_ = 0;
   std::size_t transposed_bytes_ = 0;  // of it, at its beginning: V^T
+  std::uint32_t flag_words_ = 0;      // of a kernel that writes V^T itself: what a launch needs of Attention's
   std::uint32_t tiles_ = 0;  // of a kernel that can cut some
   SplitTail tail_;               // which of them are, where a run has the workspace for it
   std::size_t tail_offset_ = 0;  // of their parts in the workspace
@@ -106,17 +108,20 @@ class Attention {
   Status make_counters();
   Status make_arrivals();
   void set_tail(ForwardPlan& plan, bool always) const;
+  Status make_flags();
   Status plan_transposition(ForwardPlan& plan);
   std::uint64_t next_counter(bool captured);
   std::uint64_t next_arrivals(bool captured);
+  std::uint64_t next_flags(bool captured, std::uint32_t words);
 
   Device& device_;
   Prepare prepare_;
   const int sm_margin_;
   std::mutex mutex_;  // guards kernels_ and the making of counters_
   std::map<std::string, std::unique_ptr<KernelEntry>> kernels_;
-  std::uint64_t counters_ = 0, arrivals_ = 0;
+  std::uint64_t counters_ = 0, arrivals_ = 0, flags_ = 0;
   std::atomic<std::uint32_t> next_eager_{0}, next_captured_{0}, next_eager_arrivals_{0}, next_captured_arrivals_{0};
+  std::atomic<std::uint32_t> next_eager_flags_{0}, next_captured_flags_{0};  // words
 };
 
 }  // namespace flashptx

@@ -56,6 +56,17 @@ TensorView without_keys(TensorView t) {
   return t;
 }
 
+Status describe_named(const char* name, const TensorView& view, DataType type, const LaunchFacts& facts, TensorMapDesc* desc) {
+  const auto fact = std::find_if(facts.params.begin(), facts.params.end(),
+                                 [&](const ParamFact& f) { return f.name == name; });
+  if (fact == facts.params.end())
+    return Status::error(StatusCode::internal, "kernel " + facts.entry + " has no parameter '" + name + "'");
+  if (Status s = describe_one(*fact, view, type, desc); !s.ok()) return s;
+  TensorMapDesc probe = *desc;
+  probe.address = 16;  // any legal address: the others are checked now rather than at the first call
+  return check_tensor_map(probe);
+}
+
 }  // namespace
 
 Status describe_maps(const ForwardProblem& p, const LaunchFacts& facts, TensorMapDesc descs[4]) {
@@ -66,19 +77,16 @@ Status describe_maps(const ForwardProblem& p, const LaunchFacts& facts, TensorMa
     views[2] = without_keys(views[2]);
   }
   const DataType types[] = {p.dtype, p.type_k(), p.type_v(), p.output()};
-  for (int i = 0; i < 4; ++i) {
-    const auto fact = std::find_if(facts.params.begin(), facts.params.end(),
-                                   [&](const ParamFact& f) { return f.name == names[i]; });
-    if (fact == facts.params.end())
-      return Status::error(StatusCode::internal,
-                           "kernel " + facts.entry + " has no parameter '" + names[i] + "'");
-    if (Status s = describe_one(*fact, views[i], types[i], &descs[i]); !s.ok()) return s;
-    TensorMapDesc probe = descs[i];
-    probe.address =
-        16;  // any legal address: the others are checked now rather than at the first call
-    if (Status s = check_tensor_map(probe); !s.ok()) return s;
-  }
+  for (int i = 0; i < 4; ++i)
+    if (Status s = describe_named(names[i], views[i], types[i], facts, &descs[i]); !s.ok()) return s;
   return {};
+}
+
+Status describe_background_maps(const ForwardProblem& rows, const ForwardProblem& p, const LaunchFacts& facts, TensorMapDesc descs[2]) {
+  TensorView from = view_v(rows), to = view_v(p);
+  if (p.seqlen_k == 0) from = without_keys(from), to = without_keys(to);
+  if (Status s = describe_named("v_rows_map", from, p.type_v(), facts, &descs[0]); !s.ok()) return s;
+  return describe_named("vt_store_map", to, p.type_v(), facts, &descs[1]);
 }
 
 }  // namespace flashptx

@@ -248,7 +248,10 @@ Status check_forced(const ForwardProblem& p, const KernelConfig& config) {
   if (p.eight_bit() && c.dtype_o != p.dtype_o)
     return refuse(std::string("writes ") + to_string(c.dtype_o) + ": the problem wants O in " + to_string(p.dtype_o));
   if (c.v_transposed && !p.v_transposed && p.allow_workspace && p.value_dim() % 16 == 0) {
-    // the pass in front transposes
+    // the pass in front transposes, or the kernel's idle warps
+  } else if (config.plan.v_background) {
+    return refuse(p.v_transposed ? "transposes V itself: the problem has it transposed"
+                                 : "transposes V into a workspace: the problem must allow one, and head_dim_v be a multiple of 16");
   } else if (c.v_transposed != p.v_transposed)
     return refuse(c.v_transposed ? "wants V transposed: the problem has it row by row"
                                  : "wants V row by row: the problem has it transposed");

@@ -47,6 +47,7 @@ void emit_barrier_init(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.raw_full + 8 * i), 1).note("V as it lies in memory");
       k.mbarrier_init(address(f.base, m.raw_empty + 8 * i), f.transposers()).note("one arrival a transposing warp");
     }
+    if (m.unit_full) k.mbarrier_init(address(f.base, m.unit_full), 2).note("its load's expect_tx; the store before it is over");
     if (f.guarded()) k.st_shared_u32(address(f.base, m.redo_mask), 0);
     for (int i = 0; i < 2 && !plan.symmetric; ++i) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
@@ -732,8 +733,13 @@ void emit_params(Kernel& k, const KernelConfig& c) {
                                                         "gen/tile/key_order.h"
                                                       : "(batch, heads_kv, seqlen_k, head_dim_v)");
   k.param_tensor_map("o_map", "(batch, heads_q, seqlen_q, head_dim_v)");
+  if (c.plan.v_background) {
+    k.param_tensor_map("v_rows_map", "V as it lies in memory (batch, heads_kv, seqlen_k, head_dim_v)");
+    k.param_tensor_map("vt_store_map", "what v_map describes, in the boxes in which it is written");
+  }
   k.param("lse", "u64", "fp32 (batch, heads_q, seqlen_q), natural log; 0: none");
   if (c.plan.dynamic_tiles) k.param("tile_counter", "u64", "two u32, zero before launch, zero after");
+  if (c.plan.v_background) k.param("v_flags", "u64", "2 + batch * heads_kv u32, zero before launch, zero after");
   k.param("seqlen_q", "u32");
   k.param("seqlen_k", "u32");
   k.param("heads_q", "u32");
@@ -788,6 +794,19 @@ ParamFact transposed_v_fact(const KernelConfig& c) {
   return p;
 }
 
+// v_background: V as it lies in memory, and V^T once more, in the boxes of a unit.
+void add_background_facts(const KernelConfig& c, std::vector<ParamFact>* params) {
+  ParamFact rows = map_fact(c, "v_rows_map", "head_dim_v", "seqlen_k", "heads_kv", 128, false);
+  ParamFact store = transposed_v_fact(c);
+  rows.element = store.element;
+  store.name = "vt_store_map";
+  store.box[1] = std::min(128, c.problem.head_dim_v);
+  store.written = true;
+  store.meaning += "; the same memory as v_map's, which the kernel fills with V: any content before";
+  params->push_back(rows);
+  params->push_back(store);
+}
+
 }  // namespace
 
 LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLayout& m) {
@@ -806,6 +825,7 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
       c.problem.v_transposed ? transposed_v_fact(c)
                              : map_fact(c, "v_map", "head_dim_v", "seqlen_k", "heads_kv", c.plan.tile_kv / c.plan.cluster, false),
       map_fact(c, "o_map", "head_dim_v", "seqlen_q", "heads_q", 16, true)};
+  if (c.plan.v_background) add_background_facts(c, &facts.params);
   auto add = [&](const char* name, ParamKind kind, const char* meaning, bool written = false) {
     ParamFact p;
     p.name = name;
@@ -819,6 +839,9 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   if (c.plan.dynamic_tiles)
     add("tile_counter", ParamKind::pointer, "two u32, zero before the first launch; the kernel leaves them zero",
         true);
+  if (c.plan.v_background)
+    add("v_flags", ParamKind::pointer, "2 + batch * heads_kv u32, zero before the first launch; the kernel leaves them zero; "
+        "not those of a launch that may run at the same time", true);
   add("seqlen_q", ParamKind::u32, "query rows");
   add("seqlen_k", ParamKind::u32, "keys; may be 0");
   add("heads_q", ParamKind::u32, "query heads, a multiple of heads_kv");
@@ -909,10 +932,13 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   if (m.raw_stages)
     line("  V before its transposition " + num(m.raw) + ": " + num(m.raw_stages) + " stages x " + num(m.raw_stage_bytes) +
          " (warps 1 to " + num(c.plan.transposers) + (c.plan.transposers > 3 ? " of warpgroups 0 and 1" : " of warpgroup 0") + " transpose)");
+  if (m.unit_full)
+    line("  a unit of V " + num(m.unit_raw) + ", of V^T " + num(m.unit_vt) + " (warps 1 to 3 of warpgroup 0 write V^T to memory)");
   if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.o_slabs * m.slab_bytes_q));
   line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
     line("Named barriers: 1 to " + num(c.plan.warpgroups) + ", the turn of each warpgroup.");
+  if (m.unit_full) line("Named barrier " + num(kUnitBarrier) + ": the warps that share a unit of V.");
   line("");
   InstrCounts n = k.counts(budget.from, budget.to);
   line("Budget of one trip (one warpgroup, one warp's instructions; " + num(c.plan.warpgroups) +
@@ -1021,6 +1047,10 @@ std::string check_forward(const KernelConfig& c) {
     return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
   if (plan.transposers != 3 && (plan.split_tail || plan.fold_blocks))  // spill, 8 to 52 bytes
     return at("transposers", plan.transposers, "goes with neither split_tail nor fold_blocks: no register is left for them");
+  if (plan.v_background && (!p.eight_bit() || !p.v_transposed || plan.symmetric || plan.cluster != 1))
+    return "v_background is for 8-bit kernels that read V transposed, with a producer, outside of clusters";
+  if (plan.v_background && plan.split_tail && widest > 128)  // spills 48 bytes, at 232 registers C7512
+    return at("head_dim", widest, "is too wide for v_background with split_tail: the producer has no registers for parts");
   if (plan.cluster != 1 && plan.cluster != 2) return at("cluster", plan.cluster, "must be 1 or 2");
   if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
                            (p.eight_bit() && !p.v_transposed)))
@@ -1104,6 +1134,12 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
         k.sub_u32(transposer, transposer, 1);
         k.setp("lt", "u32", transposes, transposer, f.transposers()).note("all warps but the loading one");
         k.if_(transposes, [&] { emit_transposer(p); });
+      }
+      if (p.backgrounds()) {
+        ForwardContext b = f;  // the producer's registers are its own
+        Reg rest = k.pred("is_background");
+        k.setp("ge", "u32", rest, thread, 32);
+        k.if_(rest, [&] { emit_background(b); });
       }
     });
   });

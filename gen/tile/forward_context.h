@@ -21,6 +21,8 @@ constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends t
 constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether all tiles so far are done
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
+constexpr std::uint32_t kNoUnit = 0xFFFFFFFF;  // first key in the slot of a unit: there is none left
+constexpr int kUnitBarrier = 7;                // named barrier of the warps that share a unit
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 
 struct SharedLayout {
@@ -43,6 +45,11 @@ struct SharedLayout {
   int raw_slabs = 0;                  // of a block
   int raw_full = 0, raw_empty = 0;    // [raw stage]
   int raw_kind = 0;                   // [raw stage] u32: 0 a block, 1 no more
+  // v_background: a unit of V as it lies in memory, 128 keys x 128 columns, and as V^T
+  int unit_raw = 0, unit_vt = 0;
+  int unit_slot = 0;                  // [2] x {first key or kNoUnit, first column, head, batch}
+  int complete_head = 0;              // u32: the head whose V^T the producer has seen complete last; it has no register for it
+  int unit_full = 0;                  // mbarrier: the unit has arrived, and the one before has left
   int tile_full = 0, tile_empty = 0;  // [2]
   int tile_slot = 0;                  // [2] x {q_row0, head, batch, bh}: the tile that comes next
   int block_scales = 0;               // scales by blocks: [K stage] x {K's scales of the block's groups, then V's}
@@ -144,6 +151,8 @@ struct ForwardContext {
   // What takes the scores that the reference is of to log2 units: by blocks they are in them.
   Operand score_unit() const { return scales_blocks() ? f32_imm(1.0f) : Operand(scale_log2); }
   bool transposes() const { return eight_bit() && !config.problem.v_transposed; }
+  bool backgrounds() const { return config.plan.v_background; }
+  int v_slabs() const { return (dv() + 127) / 128; }  // of 128 columns
   int k_step() const { return eight_bit() ? 32 : 16; }  // K of one wgmma: always 32 bytes
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
   // 8 bit with guarded: a block's sums are checked before they join the row's, so that one register holds a row's.
@@ -232,6 +241,10 @@ void trace_transposer_finish(ForwardContext& f, const Operand& records);
 void emit_producer(ForwardContext& f);
 // --- V to V^T (gen/tile/tile_transpose.cpp): the producer's warps but the first
 void emit_transposer(ForwardContext& f);
+// --- v_background (gen/tile/tile_background.cpp): the same warps, units of the whole tensor
+void emit_background(ForwardContext& f);
+void emit_wait_vt(ForwardContext& f);           // producer: V^T of the tile's head is there
+void emit_leave_background(ForwardContext& f);  // one thread of either role, at its end: the last clears flags and counters
 
 // --- consumer
 void emit_qk(ForwardContext& f);                      // tile_product.cpp

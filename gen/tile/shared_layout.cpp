@@ -1,4 +1,6 @@
 // The shared-memory map of the forward kernel.
+#include <algorithm>
+
 #include "gen/tile/forward_context.h"
 
 namespace flashptx::gen {
@@ -34,6 +36,10 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     raw_stages = 2;
     raw = take(raw_stages * raw_stage_bytes);
   }
+  if (plan.v_background) {
+    unit_raw = take(128 * 128);
+    unit_vt = take(std::clamp(problem.head_dim_v, 48, 128) * 128);  // three warps take 16 columns at a time
+  }
   o = q;
   o_slabs = slabs_o;
   if (plan.o_own_buffer) {
@@ -43,6 +49,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     o = take(plan.warpgroups * o_slabs * slab_bytes_q);
   }
   tile_slot = take(2 * 16);
+  if (plan.v_background) unit_slot = take(2 * 16), complete_head = take(16);
   if (plan.split_tail) tile_part = take(2 * 8);
   if (problem.eight_bit()) tile_scales = take(2 * 8);
   if (problem.scale_rows) block_scales = take((plan.kv_stages * 8 * (plan.tile_kv / problem.scale_rows) + 15) / 16 * 16);
@@ -63,6 +70,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     raw_empty = take(8 * raw_stages);
     raw_kind = take(8 * raw_stages);
   }
+  if (plan.v_background) unit_full = take(8);
   tile_full = take(16);
   tile_empty = take(16);
   end = at;

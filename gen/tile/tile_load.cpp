@@ -11,8 +11,11 @@ namespace {
 
 // Where registers are few: the blocks left follow from the row, the tiles from the slots.
 bool counts_little(const ForwardContext& f) {
-  return f.paired() || (f.transposers() > 3 && !f.splits() && !f.config.plan.traced());
+  return f.paired() || ((f.transposers() > 3 || f.backgrounds()) && !f.splits() && !f.config.plan.traced());
 }
+
+// V's count and row follow from K's.
+bool follows_k(const ForwardContext& f) { return f.paired() || f.backgrounds(); }
 
 struct Producer {
   ForwardContext& f;
@@ -72,7 +75,7 @@ struct Producer {
         else k.cp_async_bulk_tensor_load(dst, map, at, address(bar));
       }
     });
-    if (f.paired() && !is_k) return;  // K's count and row go on for both
+    if (follows_k(f) && !is_k) return;  // K's count and row go on for both
     k.add_u32(count, count, 1);
     k.sub_u32(row, row, f.n()).note("blocks run from the last to the first");
   }
@@ -128,15 +131,16 @@ struct Producer {
   // `behind`: K blocks loaded since this block's.
   void load_v(int behind) {
     k.comment("V block");
+    if (f.backgrounds()) emit_wait_vt(f);
     auto load = [&](const Reg& count, const Reg& row) {
       load_block("v", count, v_map, row, f.smem.v, f.eight_bit() ? f.smem.slabs_v : f.smem.slabs_o, f.smem.v_stage_bytes,
                  f.smem.v_full, f.smem.v_empty);
     };
-    if (!f.paired()) {
+    if (!follows_k(f)) {
       load(v_count, v_row);
       return;
     }
-    k.scope([&] {  // in a cluster the producer has no registers for a count and a row of V's own
+    k.scope([&] {  // the producer has no registers for a count and a row of V's own
       Reg count = k.b32("v_count"), row = k.b32("v_row");
       k.sub_u32(count, k_count, behind + 1);
       k.add_u32(row, k_row, (behind + 1) * f.n());
@@ -351,8 +355,8 @@ struct Producer {
 void emit_producer(ForwardContext& f) {
   Kernel& k = f.k;
   Producer p{f, k, k.b64("q_map_at"), k.b64("k_map_at"), k.b64("v_map_at"), k.b32("k_count"),
-             f.paired() ? Reg() : k.b32("v_count"), counts_little(f) ? Reg() : k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"),
-             f.paired() ? Reg() : k.b32("v_row"), {}, {}, {}};
+             follows_k(f) ? Reg() : k.b32("v_count"), counts_little(f) ? Reg() : k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"),
+             follows_k(f) ? Reg() : k.b32("v_row"), {}, {}, {}};
   f.tile = k.b32("tile");
   f.q_block = k.b32("q_block");
   f.bh = k.b32("bh");
@@ -375,6 +379,7 @@ void emit_producer(ForwardContext& f) {
   if (!f.transposes() && p.v_count.valid()) k.mov_b32(p.v_count, 0);
   if (p.q_count.valid()) k.mov_b32(p.q_count, 0);
   k.mov_b32(p.slot_count, 0);
+  if (f.backgrounds()) k.st_shared_u32(address(f.base, f.smem.complete_head), hex(0xFFFFFFFF));
   Reg counter;
   if (f.config.plan.dynamic_tiles) {
     counter = k.b64("counter");
@@ -418,7 +423,8 @@ void emit_producer(ForwardContext& f) {
   trace_position(f, p.slot_count);
   trace_mark(f, TraceEvent::done);
   trace_finish(f);
-  if (counter.valid()) p.reset_counter(counter);
+  if (f.backgrounds()) emit_leave_background(f);
+  else if (counter.valid()) p.reset_counter(counter);
 }
 
 }  // namespace flashptx::gen

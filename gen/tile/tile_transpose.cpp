@@ -22,18 +22,11 @@
 #include <string>
 
 #include "gen/tile/forward_context.h"
+#include "gen/tile/transpose_lanes.h"
 
 namespace flashptx::gen {
-namespace {
 
-struct TransposeLanes {
-  Reg src;     // this lane's key row of a unit in raw stage 0
-  Reg key;     // 16 * (lane % 8): the swizzle of that row
-  Reg dst;     // this lane's row of stmatrix and its chunk, for the first 32 keys: the others are this ^ 32 u
-  Reg select;  // PRMT selector of what goes into matrix 0; matrix 1 takes the other one of the pair
-};
-
-TransposeLanes emit_lanes(ForwardContext& f) {
+TransposeLanes emit_transpose_lanes(ForwardContext& f, int raw) {
   Kernel& k = f.k;
   TransposeLanes t{k.b32("src_row"), k.b32("src_key"), k.b32("dst_row"), k.b32("pick_first")};
   k.scope([&] {
@@ -42,7 +35,7 @@ TransposeLanes emit_lanes(ForwardContext& f) {
     k.mov_b32(lane, special("laneid"));
     k.shl_b32(t.src, lane, 7);
     k.add_u32(t.src, t.src, f.base);
-    k.add_u32(t.src, t.src, f.smem.raw);
+    k.add_u32(t.src, t.src, raw);
     k.and_b32(t.key, lane, 7);
     k.shl_b32(t.key, t.key, 4);
     k.comment("data of lane 4g + t: columns 2g and 2g + 1; g < 4 sends the even one first, g >= 4 the odd one");
@@ -66,14 +59,13 @@ TransposeLanes emit_lanes(ForwardContext& f) {
   return t;
 }
 
-// One group of 16 columns, 128 keys: `src` and `dst` are this lane's addresses for the first 32.
-void emit_group(ForwardContext& f, const TransposeLanes& t, const Reg& src, const Reg& dst) {
+void emit_transpose_group(ForwardContext& f, const TransposeLanes& t, const Reg& src, const Reg& dst, int keys) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec raw = k.b32("v_pairs", 4), word = k.b32("v_words", 4);
     Reg at = k.b32("dst_at"), other = k.b32("pick_second");
     k.xor_b32(other, t.select, hex(0x1111)).note("0x6420 and 0x7531");
-    for (int u = 0; u < f.n() / 32; ++u) {
+    for (int u = 0; u < keys / 32; ++u) {
       k.ldmatrix_trans(raw.all(), address(src, 4096 * u));
       for (int half = 0; half < 2; ++half) {
         k.prmt_b32(word[2 * half], raw[2 * half], raw[2 * half + 1], t.select);
@@ -84,6 +76,8 @@ void emit_group(ForwardContext& f, const TransposeLanes& t, const Reg& src, cons
     }
   });
 }
+
+namespace {
 
 // Slab `slab` of a block: its 128 columns, every third group of 16 a warp. The warps change places from slab to slab, since
 // 8 groups are not shared evenly.
@@ -112,7 +106,7 @@ void emit_slab(ForwardContext& f, const TransposeLanes& t, int slab, const Reg& 
         k.xor_b32(src, src, t.key);
         k.add_u32(src, src, from);
         k.mad_lo_u32(dst, group, 2048, to).note("16 rows of V^T");
-        emit_group(f, t, src, dst);
+        emit_transpose_group(f, t, src, dst, f.n());
         k.add_u32(group, group, f.transposers());
         k.setp("lt", "u32", more, group, groups);
         return more;
@@ -143,7 +137,7 @@ void emit_transposer(ForwardContext& f) {
   Kernel& k = f.k;
   const SharedLayout& m = f.smem;
   k.section("V to V^T, a third of the columns a warp");
-  TransposeLanes lanes = emit_lanes(f);
+  TransposeLanes lanes = emit_transpose_lanes(f, m.raw);
   Reg count = k.b32("blocks_done"), is_data = k.pred("is_block"), first = k.pred("is_first_lane");
   k.mov_b32(count, 0);
   k.scope([&] {
