@@ -66,25 +66,24 @@ struct Background {
 
   Instr& draw(const Reg& flags) { return k.atom_global_add_u32(next, address(flags), 1); }
 
-  // `next` into the slot of `position`, and its load; or that there is none.
-  void load_next(const Reg& position) {
+  // `next` into the slot of `position`: where it lies, or that there is none.
+  void place_next(const Reg& position) {
     k.scope([&] {
-      Reg each = k.b32("units_of_head"), all = k.b32("units"), at = k.b32("unit_slot"), exists = k.pred("unit_exists");
+      Reg each = k.b32("units_of_head"), all = k.b32("units"), at = k.b32("next_slot"), exists = k.pred("next_exists");
       slot_at(at, position);
       emit_units_of_head(f, each);
       emit_heads(f, all);
       k.mul_lo_u32(all, all, each);
       k.setp("lt", "u32", exists, next, all);
-      k.if_else(exists, [&] { k.scope([&] { load_unit(each, at); }); }, [&] {
+      k.if_else(exists, [&] { k.scope([&] { place_unit(each, at); }); }, [&] {
         k.st_shared_u32(address(at, f.smem.unit_slot), hex(kNoUnit));
-        k.mbarrier_arrive(address(f.base, f.smem.unit_full));
       });
     });
   }
 
-  void load_unit(const Reg& each, const Reg& slot) {
+  void place_unit(const Reg& each, const Reg& slot) {
     Reg head = k.b32("next_head"), batch = k.b32("next_batch"), heads = k.b32("heads_of_v"), key = k.b32("next_key");
-    Reg column = k.b32("next_column"), to = k.b32("unit_to"), map = k.b64("v_rows_map_at");
+    Reg column = k.b32("next_column");
     k.div_u32(head, next, each);
     k.mul_lo_u32(key, head, each);
     k.sub_u32(key, next, key).note("unit of the head: slabs run fastest");
@@ -98,18 +97,33 @@ struct Background {
     k.shl_b32(key, key, 7);
     k.ld_param_u32(heads, "heads_kv");
     k.div_u32(batch, head, heads);
-    k.mul_lo_u32(to, batch, heads);
-    k.sub_u32(head, head, to);
+    k.mul_lo_u32(heads, batch, heads);
+    k.sub_u32(head, head, heads);
     k.emit("st.shared::cta.v4.u32", {address(slot, f.smem.unit_slot), std::vector<Reg>{key, column, head, batch}},
            Location::current());
-    k.mov_b64(map, symbol("v_rows_map"));
-    k.cvta_param_u64(map, map);
-    k.add_u32(to, f.base, f.smem.unit_raw);
-    k.mbarrier_arrive_expect_tx(address(f.base, f.smem.unit_full), kUnitBytes).note("the whole box, zero fill included");
-    k.cp_async_bulk_tensor_load(to, map, {column, key, head, batch}, address(f.base, f.smem.unit_full));
   }
 
-  // The unit leaves, the next one is loaded meanwhile; then the head's flag.
+  // What the slot of `position` says is loaded, or the phase ends without.
+  void load_next(const Reg& position) {
+    k.scope([&] {
+      Reg at = k.b32("next_slot"), key = k.b32("next_key"), column = k.b32("next_column"), head = k.b32("next_head");
+      Reg batch = k.b32("next_batch"), exists = k.pred("next_exists"), to = k.b32("next_to"), map = k.b64("v_rows_map_at");
+      slot_at(at, position);
+      k.emit("ld.shared::cta.v4.u32", {std::vector<Reg>{key, column, head, batch}, address(at, f.smem.unit_slot)}, Location::current());
+      k.setp("ne", "u32", exists, key, hex(kNoUnit));
+      k.if_else(exists, [&] {
+        k.mov_b64(map, symbol("v_rows_map"));
+        k.cvta_param_u64(map, map);
+        k.add_u32(to, f.base, f.smem.unit_raw);
+        k.mbarrier_arrive_expect_tx(address(f.base, f.smem.unit_full), kUnitBytes).note("the whole box, zero fill included");
+        k.cp_async_bulk_tensor_load(to, map, {column, key, head, batch}, address(f.base, f.smem.unit_full));
+      }, [&] { k.mbarrier_arrive(address(f.base, f.smem.unit_full)); });
+    });
+  }
+
+  void next_position(const Reg& position) { k.add_u32(position, count, 1); }
+
+  // The unit leaves, the next one is loaded meanwhile and may be turned as soon as this one's buffer is read; then the head's flag.
   void store_unit() {
     Reg key = k.b32("unit_key"), column = k.b32("unit_column"), head = k.b32("unit_head"), batch = k.b32("unit_batch");
     k.scope([&] {
@@ -125,9 +139,11 @@ struct Background {
     });
     k.scope([&] {
       Reg position = k.b32("next_position");
-      k.add_u32(position, count, 1);
+      next_position(position);
       load_next(position);
     });
+    k.cp_async_bulk_wait_group_read(0);
+    k.mbarrier_arrive(address(f.base, f.smem.unit_full)).note("the V^T buffer is free");
     k.scope([&] {
       Reg heads = k.b32("heads_of_v"), flag = k.b64("flag"), wide = k.b64("flag_offset");
       k.ld_param_u32(heads, "heads_kv");
@@ -139,7 +155,6 @@ struct Background {
       k.fence_proxy_async_global().note("by the async proxy; other CTAs will read it through theirs");
       k.red_global("release", "gpu", "add.u32", address(flag, kFlagsHead), 1);
     });
-    k.mbarrier_arrive(address(f.base, f.smem.unit_full)).note("the V^T buffer is free");
   }
 
   // This warp's groups of 16 columns, every third.
@@ -186,6 +201,7 @@ void emit_background(ForwardContext& f) {
       emit_flags(f, flags);
       b.draw(flags);
     });
+    b.place_next(b.count);
     b.load_next(b.count);
     k.mbarrier_arrive(address(f.base, m.unit_full)).note("no store before it");
   });
@@ -206,6 +222,13 @@ void emit_background(ForwardContext& f) {
         b.draw(flags).when(b.leads).note("ahead: its latency is hidden");
       });
       b.turn();
+      k.if_(b.leads, [&] {
+        k.scope([&] {
+          Reg position = k.b32("next_position");
+          b.next_position(position);
+          b.place_next(position);
+        });
+      });
       k.fence_proxy_async_shared().note("generic writes, then TMA reads: in every writing thread");
       k.bar_sync(kUnitBarrier, 32 * kWarps).note("the unit is read, and all of it turned");
       k.if_(b.leads, [&] { k.scope([&] { b.store_unit(); }); });

@@ -103,6 +103,10 @@ void all_blocks(Device& device, Attention& attention) {
     check_blocks(device, attention, Mask::full, 64, 70, 1200, {32, 32, 64},
                  "attn_fwd_e4m3_d64_full_vt_bs32__q192_kv128_s3_qs2__overlap_guarded3_dyn_ob_fold4", far);
   }
+  check_blocks(device, attention, Mask::full, 128, 200, 900, {64, 128, 128},
+               "attn_fwd_e4m3_d128_full_vt_bs128__q192_kv128_s3_qs2_vb__serial_pp_guarded3_dyn_ob", true);
+  check_blocks(device, attention, Mask::causal, 256, 130, 300, {16, 64, 128},
+               "attn_fwd_e4m3_d256_causal_vt_bs64__q128_kv128_s2_vb__serial_pp_guarded3_dyn_ob");
   for (bool far : {false, true})
     check_blocks(device, attention, Mask::full, 64, 70, 1200, {64, 128, 128},
                  "attn_fwd_e4m3_d64_full_vt_bs128__q192_kv128_s3_qs2__serial_pp_guarded3_dyn_ob_two", far);

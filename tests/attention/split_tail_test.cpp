@@ -43,6 +43,7 @@ const char* const cut_kernels[] = {
     "attn_fwd_e4m3_d64_full__q192_kv128_s3_qs2__overlap_guarded3_dyn_ob_tail",
     "attn_fwd_e4m3_d64_full_vt__q128_kv128_s2_qs2__trailing_pp_guarded3_ob_fold2_tail",
     "attn_fwd_e5m2_of16_d64_full_vt__q128_kv128_s2__serial_pp_guarded1_fast12_ob_tail",
+    "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2_vb__overlap_guarded3_dyn_ob_tail",
 };
 
 EmulatorOptions emulated(std::uint64_t seed, int ctas) {

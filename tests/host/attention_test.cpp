@@ -238,6 +238,78 @@ TEST_SUITE("host/attention") {
     for (int i = 2; i < 20000; ++i) REQUIRE(counter() != captured);
   }
 
+  TEST_CASE("a kernel that writes V^T itself: maps of V and V^T, flags of its own for each launch, no other launch") {
+    const std::string name = "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_guarded3_ob";
+    Bench b;
+    ForwardProblem p = bshd(2, 8, 2, 300, 500, 256, Mask::full, DataType::e4m3);
+    p.allow_workspace = true;
+    Status s = b.make(p, {name, ""});
+    REQUIRE_MESSAGE(s.ok(), s.message);
+    CHECK(b.plan->in_background());
+    CHECK_FALSE(b.plan->transposes_v());
+    CHECK(b.plan->workspace_bytes() == 2 * 2 * 256 * 512);
+    CHECK(b.plan->describe().find("written by the kernel's idle warps") != std::string::npos);
+    CHECK(b.plan->run(at, nullptr).message.rfind("workspace is address 0", 0) == 0);
+    ForwardPointers with = at;
+    with.workspace = 0x70000;
+    const int allocations = b.device.live_allocations;
+    const std::size_t loaded = b.device.loaded_images.size();
+    CHECK(loaded == 1);  // not the pass
+    REQUIRE(b.plan->run(with, nullptr).ok());
+    CHECK(b.device.launches.size() == 1);
+    CHECK(b.device.encoded.size() == 6);
+    CHECK(b.word("v_rows_map") == at.v);
+    CHECK(b.word("v_map") == with.workspace);
+    CHECK(b.word("vt_store_map") == with.workspace);
+    const TensorMapDesc &rows = b.map("V"), &store = b.device.encoded.back();
+    const std::uint64_t v_dims[] = {256, 500, 2, 2}, vt_dims[] = {512, 256, 2, 2};
+    CHECK(std::equal(v_dims, v_dims + 4, rows.dims));
+    CHECK(std::equal(vt_dims, vt_dims + 4, store.dims));
+    for (const TensorMapDesc* d : {&rows, &store}) {
+      CHECK(d->box[0] == 128);
+      CHECK(d->box[1] == 128);
+      CHECK(d->type == ElementType::u8);
+    }
+    const std::uint64_t first = b.word("v_flags");
+    REQUIRE(b.plan->run(with, nullptr).ok());
+    CHECK(b.word("v_flags") >= first + 4 * (2 + 4));
+    b.device.is_capturing = true;
+    REQUIRE(b.plan->run(with, nullptr).ok());
+    const std::uint64_t captured = b.word("v_flags");
+    b.device.is_capturing = false;
+    b.device.launches.clear(), b.device.words.clear();
+    for (int i = 0; i < 20000; ++i) {
+      REQUIRE(b.plan->run(with, nullptr).ok());
+      REQUIRE(b.word("v_flags") != captured);
+    }
+    CHECK(b.device.live_allocations == allocations);
+    // V moves: its two maps of three.
+    const std::size_t encoded = b.device.encoded.size();
+    with.v = 0x9000;
+    REQUIRE(b.plan->run(with, nullptr).ok());
+    CHECK(b.device.encoded.size() == encoded + 1);
+    CHECK(b.word("v_rows_map") == 0x9000);
+    // What it is not for.
+    ForwardProblem bad = p;
+    bad.allow_workspace = false;
+    CHECK(b.make(bad, {name, ""}).message.find("transposes V into a workspace: the problem must allow one") != std::string::npos);
+    bad = p, bad.v_transposed = true, bad.v = strides_bhsd(256, 2, 512);
+    CHECK(b.make(bad, {name, ""}).message.find("transposes V itself: the problem has it transposed") != std::string::npos);
+    ForwardProblem many = bshd(4097, 1, 1, 30, 50, 256, Mask::full, DataType::e4m3);
+    many.allow_workspace = true;
+    s = b.make(many, {name, ""});
+    CHECK(s.code == StatusCode::unsupported);
+    CHECK(s.message.find("batch * heads_kv is 4097") != std::string::npos);
+    many.batch = 4096;
+    CHECK(b.make(many, {name, ""}).ok());
+    ForwardProblem none = bshd(1, 2, 2, 30, 0, 256, Mask::full, DataType::e4m3);
+    none.allow_workspace = true;
+    REQUIRE(b.make(none, {name, ""}).ok());
+    REQUIRE(b.plan->run(at, nullptr).ok());  // no keys: no workspace
+    CHECK(b.word("v_rows_map") == at.o);
+    CHECK(b.word("vt_store_map") == at.o);
+  }
+
   TEST_CASE("plans of one kernel share one module, unloaded with the context") {
     FakeDevice device;
     {

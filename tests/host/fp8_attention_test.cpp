@@ -34,7 +34,7 @@ Fp8Options recipe(ScaleKind kind, bool hadamard = false, bool hadamard_v = false
   return o;
 }
 
-Outcome run(const ChainCase& c, std::uint64_t seed = 0, bool narrow = false) {
+Outcome run(const ChainCase& c, std::uint64_t seed = 0, bool narrow = false, const ForwardChoice& choice = {}) {
   EmulatorOptions options;
   options.seed = seed, options.adversary_level = seed ? 2 : 1;
   options.fp8_narrow_accumulator = narrow;
@@ -42,7 +42,7 @@ Outcome run(const ChainCase& c, std::uint64_t seed = 0, bool narrow = false) {
   const Status s = open_emulator(options, &device);
   REQUIRE_MESSAGE(s.ok(), s.message);
   Attention attention(*device);
-  return run_chain(*device, attention, c, {});
+  return run_chain(*device, attention, c, choice);
 }
 
 std::string complaint(const reference::Problem& p, const Fp8Options& o, Inputs inputs = Inputs::outliers,
@@ -108,6 +108,15 @@ TEST_SUITE("host/fp8_attention") {
     CHECK(complaint(shape(Mask::causal, 128, 70, 140), o, Inputs::random) == "");
     o.rope = Rope::interleaved, o.hadamard = false;
     CHECK(complaint(shape(Mask::full, 64, 70, 140), o, Inputs::random) == "");
+  }
+
+  TEST_CASE("agrees with float64: V turned, then transposed by the attention kernel itself") {
+    for (std::uint64_t seed : {0, 1}) {
+      const Outcome r = run(make_chain_case(shape(Mask::causal, 64, 150, 300, 4, 2), Layout::bshd, Inputs::outliers, 3, true, 0,
+                                            recipe(ScaleKind::head, true, true)),
+                            seed, false, {"attn_fwd_e4m3_d64_causal_vt__q192_kv128_s3_qs2_vb__overlap_guarded3_chord6_dyn_ob", ""});
+      CHECK(r.complaint() == "");
+    }
   }
 
   TEST_CASE("agrees with float64: blocks of any size that the kernels take") {
