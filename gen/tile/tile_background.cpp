@@ -12,8 +12,10 @@
 // orders both: its phase ends when the load has arrived and the store before it is over.
 //
 // Why. Three warps that turn each block again for every query tile bind at head_dim 256; a pass in front costs 18 us where V
-// has 33 MB, bound by memory while attention is not. Predicted: 2.5 us a unit, 132 at once: 33 MB in 40 us beside the products, the
-// first wave's 4 MB in 5 us, which is what a full kernel should lose; a causal one waits for all heads of its first group. Not measured yet.
+// has 33 MB, bound by memory while attention is not. Predicted, a unit: load 0.6 us, turning 0.5, store and flag 0.5 beside the next
+// load, so 1.3 to 2.5 us, 132 units at once: 33 MB in 20 to 40 us beside the products, the first wave's 4 MB (128 rows of 256 columns) in
+// two rounds, 3 to 5 us, which is what a full kernel should lose. A causal one starts with the heaviest tile of every head of its group
+// (32 MB of K and V): eight rounds until the last of them has its V^T. At head_dim 64 half of a unit is zero fill. Not measured yet.
 // Next: gen/tile/tile_load.cpp (who waits), host/attention.cpp (flags and maps).
 #include <algorithm>
 
