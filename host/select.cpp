@@ -134,10 +134,6 @@ const MeasuredRow* nearest_row(std::span<const MeasuredRow> rows, const ProblemC
   return nearest_of_type(rows, sibling(problem.dtype), problem, seqlen_q);
 }
 
-Status select_forward(const ForwardProblem& p, Selection* out) {
-  return select_among(measured_rows(), p, out);
-}
-
 int kernel_scale_rows(const ForwardProblem& p) {
   if (!p.block_scales()) return 0;
   std::int64_t rows = 128;
@@ -160,18 +156,53 @@ bool transposition_pass_pays(const ForwardProblem& p) {
   return rows >= (p.value_dim() > 128 ? wide : longer ? 8192 : 4096);
 }
 
+std::span<const MeasuredRow> background_rows() {
+  static constexpr const char* source = "NVIDIA H200, driver 580.159.04, 2026-11-30; beside V by rows or the pass";
+  static const MeasuredRow rows[] = {
+      {DataType::e4m3, Mask::full, 64, 64, 1449, 2896,
+       "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2_vb__trailing_pp_guarded3_chord8_dyn_ob", 2048, 647.9,
+       "attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__trailing_guarded5_chord8_dyn_ob", 631.8, source},
+      {DataType::e4m3, Mask::full, 128, 128, 1449, 5792,
+       "attn_fwd_e4m3_d128_full_vt__q192_kv128_s2_qs2_vb__serial_pp_guarded3_chord4_dyn_ob", 2048, 1037.4,
+       "attn_fwd_e4m3_d128_full__q192_kv128_s2_qs2__serial_pp_guarded3_dyn_ob", 1012.2, source},
+      {DataType::e4m3, Mask::full, 256, 256, 725, 1448, "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_plain_ob", 1024,
+       1093.4, "attn_fwd_e4m3_d256_full__q128_kv128_s2_vw7__rotated_pp_plain_dyn_ob", 1044.0, source},
+      {DataType::e4m3, Mask::full, 256, 256, 1449, 2896,
+       "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_guarded3_dyn_ob", 2048, 1154.4,
+       "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_qs2__overlap_pp_guarded3_ob", 1135.0, source},
+  };
+  return rows;
+}
+
 bool fast_mode_holds(const ForwardProblem& p) { return !p.block_scales() || p.scale() >= 1e-30f; }
 
 namespace {
 
-Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
+ProblemClass class_of(const ForwardProblem& p, bool v_transposed) {
   ProblemClass c;
   c.dtype = p.dtype, c.dtype_k = p.dtype_k, c.dtype_v = p.dtype_v;
   c.mask = p.mask;
   c.head_dim = compiled_head_dim(p.head_dim);
   c.head_dim_v = compiled_head_dim(p.value_dim());
-  c.dtype_o = p.dtype_o, c.v_transposed = p.v_transposed || transposition_pass_pays(p);
+  c.dtype_o = p.dtype_o, c.v_transposed = v_transposed;
   c.scale_rows = kernel_scale_rows(p);
+  return c;
+}
+
+// The row whose head dimension and whose range of queries and keys are the problem's: what was measured, nothing near it.
+const MeasuredRow* background_row(const ForwardProblem& p, const ProblemClass& c) {
+  if (!c.eight_bit() || p.v_transposed || !p.allow_workspace || c.scale_rows != 0 || p.head_dim != c.head_dim ||
+      p.value_dim() != p.head_dim || p.batch * p.heads_kv > most_flagged_heads)
+    return nullptr;
+  for (const MeasuredRow& r : background_rows())
+    if (r.mask == c.mask && r.head_dim_min == c.head_dim && r.seqlen_q_min <= p.seqlen_q && p.seqlen_q <= r.seqlen_q_max &&
+        r.seqlen_q_min <= p.seqlen_k && p.seqlen_k <= r.seqlen_q_max)
+      return &r;
+  return nullptr;
+}
+
+Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
+  const ProblemClass c = class_of(p, p.v_transposed || transposition_pass_pays(p));
   const bool long_keys = c.eight_bit() && p.seqlen_k > single_level_keys;
   std::string about;
   if (c.eight_bit()) {
@@ -214,16 +245,30 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
                            std::to_string(p.value_dim()) + ", mask " + to_string(p.mask));
 }
 
-}  // namespace
-
-Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
-  if (Status s = select_exact(rows, p, out); !s.ok()) return s;
+void apply_fast(const ForwardProblem& p, Selection* out) {
   if (!fast_mode_holds(p)) out->config.plan.chord_of_16 = 0;
-  if (!p.fast) return {};
+  if (!p.fast) return;
   if (fast_mode_holds(p)) out->config.plan = fast_plan(out->config.problem, out->config.plan);
   const int words = out->config.plan.direct_of_16;
   out->reason = (words ? "fast mode, " + std::to_string(words) + " of 16 words of P direct, of the kernel chosen without it: "
                        : std::string("no fast mode for these scales or so many keys: ")) + out->reason;
+}
+
+}  // namespace
+
+Status select_among(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
+  if (Status s = select_exact(rows, p, out); !s.ok()) return s;
+  apply_fast(p, out);
+  return {};
+}
+
+Status select_forward(const ForwardProblem& p, Selection* out) {
+  KernelConfig config{class_of(p, true), {}};
+  const MeasuredRow* row = background_row(p, config.problem);
+  if (row == nullptr || !plan_of(*row, &config)) return select_among(measured_rows(), p, out);
+  out->config = config;
+  out->reason = "8 bit, V transposed in the background, into the workspace; " + reason_of(*row);
+  apply_fast(p, out);
   return {};
 }
 

@@ -32,6 +32,12 @@ struct MeasuredRow {
 };
 std::span<const MeasuredRow> measured_rows();
 
+constexpr std::uint32_t most_flagged_heads = 4096;  // heads of K and V, over all batches, whose V^T a launch keeps track of
+
+// Where V by rows is turned into V^T by the attention kernel's idle warps (gen/tile/tile_background.cpp) if a workspace is allowed; here
+// the range holds for keys too. Measured by hand: `flashptx tune` does not time these.
+std::span<const MeasuredRow> background_rows();
+
 DataType sibling(DataType type);  // of as many bits
 
 // The rule for every size, listed or not:
