@@ -174,6 +174,10 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan);
 // plan as it was where it has none: scales by blocks of fewer rows than a tile, sums in two levels.
 constexpr int fast_words = 14, fast_words_causal = 12;  // of 16: H200 1.19 (head_dim 128) and 1.17 times FlashAttention-3's RMS, emulator up to 1.22 times plain's; 14 spills 8 bytes with causal and folding
 Plan fast_plan(const ProblemClass& problem, const Plan& plan);
+// As many words: all of them where exponentials bind most and errors of single values average out, at head dimensions up to 64 in sums
+// that are folded. H200, 16k, full and causal: 1.22 and 1.21 times FlashAttention-3's RMS for 14 and 12 words' 1.19 and 1.16,
+// 923 and 862 TFLOP/s after a rest for 862 and 798 (tools/bench/results/fast_all_words_h200.csv).
+int fast_words_of(const ProblemClass& problem, const Plan& plan);
 
 // The curated kernels that stand in ptx/.
 std::vector<KernelConfig> catalog();
