@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "gen/catalog.h"
+#include "gen/kernels/attention_forward.h"
 #include "host/select.h"
 #include "host/split_tail.h"
 #include "tests/support.h"
@@ -153,6 +154,21 @@ TEST_SUITE("catalog/ptxas") {
         REQUIRE_MESSAGE(KernelConfig::parse(std::string("attn_fwd_") + type + "_" + rest, &config, &error), error);
         check_clean(config);
       }
+  }
+
+  TEST_CASE("so do kernels that turn V in the background where the host lets them, of each type, whole and cut, fast and not") {
+    if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas ($CUDA_HOME, PATH, /usr/local/cuda, build/cuda)");
+    for (const MeasuredRow& r : background_rows())
+      for (DataType type : {DataType::e4m3, DataType::e5m2})
+        for (bool fast : {false, true}) {
+          KernelConfig config;
+          REQUIRE(KernelConfig::parse(r.kernel, &config, nullptr));
+          config.problem.dtype = type, config.problem.dtype_o = type == DataType::e4m3 ? DataType::bf16 : DataType::f16;
+          if (fast) config.plan = fast_plan(config.problem, config.plan);
+          check_clean(config);
+          config.plan.split_tail = true;
+          if (gen::check_forward(config).empty()) check_clean(config);
+        }
   }
 
   TEST_CASE("auxiliary kernels assemble") {

@@ -231,6 +231,43 @@ TEST_SUITE("host/select_table") {
     CHECK(words() == 0);
   }
 
+  TEST_CASE("8 bit: V in the background for what was measured so, of any type, and nothing else") {
+    REQUIRE_FALSE(background_rows().empty());
+    const auto chosen_here = [](const ForwardProblem& p) {
+      Selection s;
+      REQUIRE(select_forward(p, &s).ok());
+      CHECK_MESSAGE(gen::check_forward(s.config) == "", s.config.name());
+      return s.config;
+    };
+    for (const MeasuredRow& r : background_rows()) {
+      KernelConfig config;
+      REQUIRE(KernelConfig::parse(r.kernel, &config, nullptr));
+      CHECK(config.plan.v_background);
+      for (std::int64_t s : {r.seqlen_q_min, r.measured_seqlen, r.seqlen_q_max}) {
+        ForwardProblem p = problem(s, config.problem.head_dim, r.mask, DataType::e4m3);
+        p.allow_workspace = true;
+        CHECK(chosen_here(p).name() == r.kernel);
+        p.dtype = DataType::e5m2, p.dtype_o = DataType::f16;
+        CHECK(chosen_here(p).plan.v_background);
+        p.fast = true;
+        CHECK(chosen_here(p).plan.v_background);
+        CHECK(chosen_here(p).plan.direct_of_16 > 0);
+        p.fast = false, p.seqlen_k = r.seqlen_q_max + 1;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+        p.seqlen_k = s, p.v_transposed = true;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+        p.v_transposed = false, p.allow_workspace = false;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+        p.allow_workspace = true, p.head_dim_v = p.head_dim - 16;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+        p.head_dim_v = p.head_dim, p.batch = most_flagged_heads + 1;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+        p.batch = 1, p.k_scale.block_rows = 128;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+      }
+    }
+  }
+
   TEST_CASE("a row that cannot be used leaves the choice to the plain rules") {
     Selection plain;
     REQUIRE(select_among({}, problem(5000, 128), &plain).ok());
