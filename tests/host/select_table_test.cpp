@@ -187,6 +187,24 @@ TEST_SUITE("host/select_table") {
     CHECK(chosen(rows, p) == chosen({}, p));
   }
 
+  TEST_CASE("8 bit: every row of V^T in the background names a kernel of its own class, in one level; ranges are apart") {
+    for (const MeasuredRow& r : background_rows()) {
+      CAPTURE(r.kernel);
+      KernelConfig config;
+      REQUIRE(KernelConfig::parse(r.kernel, &config, nullptr));
+      CHECK(config.name() == r.kernel);
+      CHECK(gen::check_forward(config) == "");
+      CHECK(config.plan.v_background);
+      CHECK((config.problem.dtype == r.dtype && config.problem.mask == r.mask));
+      CHECK(config.problem.head_dim == r.head_dim_min);
+      CHECK(config.problem.head_dim_v == r.head_dim_max);
+      CHECK((r.seqlen_q_max <= single_level_keys || config.plan.fold_blocks != 0));  // the rule adds no fold
+      for (const MeasuredRow& other : background_rows())
+        if (&other != &r && other.mask == r.mask && other.head_dim_min == r.head_dim_min)
+          CHECK((other.seqlen_q_max < r.seqlen_q_min || r.seqlen_q_max < other.seqlen_q_min));
+    }
+  }
+
   TEST_CASE("8 bit: fast mode only where it was asked for, and where its kernel exists") {
     ForwardProblem p = problem(4096, 128, Mask::full, DataType::e4m3);
     const auto words = [&] {
