@@ -75,12 +75,16 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
   return out;
 }
 
-// The host's choice, for so few keys never one that cuts tiles, as one that does, or (`late`) that stores O late, or both;
-// "" where it can be neither.
+// The host's choice, for so few keys never one that cuts tiles, as one that does, or (`late`) that stores O late or, in 8 bit,
+// writes V^T in the background, or both; "" where it can be neither.
 std::string altered_kernel(const Case& c, bool late) {
   Selection s;
   if (!select_forward(host_problem(c), &s).ok()) return "";
   std::string name;
+  if (KernelConfig own = s.config; late && own.problem.eight_bit()) {
+    own.problem.v_transposed = own.plan.v_background = true, own.plan.transposers = 3;
+    if (gen::check_forward(own).empty()) s.config = own, name = own.name();
+  }
   for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store}) {
     KernelConfig with = s.config;
     with.plan.*addition = true;
