@@ -32,8 +32,8 @@ constexpr std::uint32_t captured_arrivals = 12288;
 constexpr std::size_t arrivals_bytes = std::size_t{4} * most_cut_tiles * (eager_arrivals + captured_arrivals);
 
 // The same for kernels that write V^T themselves: two words and one a head of V. A launch begins where the one before
-// ends; one that would begin close to the end of its ring runs past it. At the most heads 256 launches may be in flight, at
-// 256 heads 4064.
+// ends; one that would begin close to the end of its ring runs past it. At the most heads 251 launches may be in flight, at
+// 256 heads 3263; those of one stream never run at once and may be more.
 constexpr std::uint32_t flags_margin = most_flagged_heads + 64;
 constexpr std::uint32_t eager_flags = 1 << 20, captured_flags = 1 << 22;  // words, powers of two: counts wrap
 constexpr std::size_t flags_bytes = std::size_t{4} * (eager_flags + captured_flags + 2 * flags_margin);

@@ -104,7 +104,7 @@ Json workspace_json(const KernelConfig& config, const LaunchFacts& facts) {
   if (const ParamFact* counter = find_param(facts, "tile_counter"))
     out.push_back({{"parameter", "tile_counter"}, {"bytes", 8}, {"zeroed", true}, {"meaning", counter->meaning}});
   if (const ParamFact* flags = find_param(facts, "v_flags"))
-    out.push_back({{"parameter", "v_flags"}, {"bytes_per_head", 4}, {"zeroed", true}, {"meaning", flags->meaning}});
+    out.push_back({{"parameter", "v_flags"}, {"bytes", 8}, {"bytes_per_head_of_v", 4}, {"zeroed", true}, {"meaning", flags->meaning}});
   const int part_bytes = config.tile_q() * (config.problem.head_dim_v + 2) * 4;
   for (const auto& [name, bytes] : {std::pair{"tail_partials", 2 * part_bytes}, std::pair{"tail_arrivals", 4}})
     if (const ParamFact* p = find_param(facts, name))
