@@ -236,6 +236,41 @@ TEST_SUITE("attention/background") {
     }
   }
 
+  // Nor does it know generic writes to global memory from those of TMA, or scopes: each of these can be taken out unseen.
+  TEST_CASE("fences between V^T's store and its loads, and around the clearing of the flags, stand where the order needs them") {
+    const auto all = [](const std::string& text, const std::string& what) {
+      std::vector<std::size_t> at;
+      for (std::size_t p = text.find(what); p != std::string::npos; p = text.find(what, p + 1)) at.push_back(p);
+      return at;
+    };
+    const auto each = [&](const char* kernel) {
+      CAPTURE(std::string(kernel));
+      const std::string text = emit(test::kernel_named(kernel)).text;
+      const std::string fence = "fence.proxy.async.global;";
+      const std::vector<std::size_t> flags = all(text, "red.release.gpu.global.add.u32 [%flag");
+      REQUIRE(flags.size() == 1);
+      const std::size_t fenced = text.rfind(fence, flags[0]), over = text.rfind("cp.async.bulk.wait_group 0;", flags[0]);
+      REQUIRE((fenced != std::string::npos && over != std::string::npos));
+      CHECK(over < fenced);
+      CHECK(text.rfind("cp.async.bulk.commit_group;", flags[0]) < over);
+      const std::vector<std::size_t> polls = all(text, "ld.acquire.gpu.global.u32 %units_done");
+      CHECK(!polls.empty());
+      CHECK(all(text, "%units_done, [").size() == polls.size());
+      for (std::size_t poll : polls) CHECK(text.find(fence, poll) < text.find("cp.async.bulk.tensor", poll));
+      const std::vector<std::size_t> leaves = all(text, "the last role to leave clears flags");
+      CHECK(leaves.size() == 2);  // the producer, and one of the warps that transpose
+      for (std::size_t leave : leaves) {
+        const std::size_t first = text.find("fence.acq_rel.gpu;", leave), counted = text.find("atom.global.relaxed.gpu.add.u32", leave);
+        const std::size_t second = text.find("fence.acq_rel.gpu;", counted), cleared = text.find("st.global.u32", leave);
+        REQUIRE(cleared != std::string::npos);
+        CHECK(first < counted);
+        CHECK(second < cleared);
+      }
+    };
+    for (const char* kernel : kernels) each(kernel);
+    for (const char* kernel : with_all) each(kernel);
+  }
+
   TEST_CASE("names are read back; what it does not go with is refused by name") {
     for (const char* name : kernels) CHECK(test::kernel_named(name).name() == name);
     for (const char* name : with_all) CHECK(test::kernel_named(name).name() == name);
