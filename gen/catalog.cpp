@@ -277,21 +277,12 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
 }
 Plan long_keys_plan(const ProblemClass& problem) { return long_keys_plan(problem, standard_plan(problem)); }
 
-int fast_words_of(const ProblemClass& problem, const Plan& plan) {
-  if (plan.fold_blocks && std::max(problem.head_dim, problem.head_dim_v) <= 64) return 16;
-  return problem.mask == Mask::causal ? fast_words_causal : fast_words;
-}
-
 Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   if (plan.softmax != Softmax::guarded) c.plan.softmax = Softmax::guarded, c.plan.guard_blocks = 3;
   c.plan.chord_of_16 = 0;
-  c.plan.direct_of_16 = fast_words_of(problem, plan);
-  if (c.plan.direct_of_16 == 16 && problem.mask == Mask::causal) {  // 862; with overlap and three stages 838
-    Plan trailing = c.plan;
-    trailing.schedule = "trailing", trailing.kv_stages = 2, trailing.v_stages = 0;
-    if (gen::check_forward({problem, trailing}).empty()) c.plan = trailing;
-  }
+  c.plan.direct_of_16 = problem.mask == Mask::causal ? fast_words_causal : fast_words;
+  if (plan.fold_blocks && std::max(problem.head_dim, problem.head_dim_v) <= 64) c.plan.direct_of_16 = fast_words, c.plan.chord_of_16 = 16 - fast_words;
   return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cfloat>
-#include <cstdlib>
 #include <cmath>
 #include <exception>
 
@@ -48,16 +47,6 @@ std::uint32_t head_group(const ForwardProblem& p) {
   if (kv_bytes == 0) return static_cast<std::uint32_t>(std::min<std::int64_t>(all, UINT32_MAX));
   const std::int64_t fit = l2_budget_bytes / kv_bytes * (p.heads_q / p.heads_kv);
   return static_cast<std::uint32_t>(std::max<std::int64_t>(1, std::min(all, fit)));
-}
-
-// V^T in the background: a first wave of few heads waits for less of it.
-std::uint32_t background_group(const ForwardProblem& p, const KernelConfig& c, std::uint32_t ctas, std::uint32_t fit) {
-  const std::int64_t tiles = (p.seqlen_q + c.tile_q() - 1) / c.tile_q(), shared = p.heads_q / p.heads_kv;
-  const std::int64_t wave = (ctas + tiles - 1) / tiles;
-  const char* e = std::getenv("FPTX_GROUP");
-  const std::int64_t f = e ? std::atoi(e) : 1;
-  if (f == 0) return fit;
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(f * (wave + shared - 1) / shared * shared, 1, fit));
 }
 
 // 0 becomes the smallest normal float: the kernel multiplies -inf (a masked score) by it, and -inf
@@ -321,7 +310,6 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
   plan->can_overlap_ = config.problem.eight_bit() && choice.ptx.empty() && device_.info().driver_version >= 12030;
   if (Status s = set_grid(*plan); !s.ok()) return s;
   plan->arguments_ = scalars(problem);
-  if (config.plan.v_background) plan->arguments_.head_group = background_group(problem, config, plan->dims_.grid[0], plan->arguments_.head_group);
   ForwardProblem seen = problem;  // by the kernel
   if (config.problem.v_transposed && !problem.v_transposed) {
     if (Status s = plan_transposition(*plan); !s.ok()) return s;

@@ -159,12 +159,6 @@ bool transposition_pass_pays(const ForwardProblem& p) {
 std::span<const MeasuredRow> background_rows() {
   static constexpr const char* source = "NVIDIA H200, driver 580.159.04, 2026-11-30; beside V by rows or the pass";
   static const MeasuredRow rows[] = {
-      {DataType::e4m3, Mask::full, 64, 64, 1449, 2896,
-       "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2_vb__trailing_pp_guarded3_chord8_dyn_ob", 2048, 647.9,
-       "attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__trailing_guarded5_chord8_dyn_ob", 631.8, source},
-      {DataType::e4m3, Mask::full, 128, 128, 1449, 5792,
-       "attn_fwd_e4m3_d128_full_vt__q192_kv128_s2_qs2_vb__serial_pp_guarded3_chord4_dyn_ob", 2048, 1037.4,
-       "attn_fwd_e4m3_d128_full__q192_kv128_s2_qs2__serial_pp_guarded3_dyn_ob", 1012.2, source},
       {DataType::e4m3, Mask::full, 256, 256, 725, 1448, "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_plain_ob", 1024,
        1093.4, "attn_fwd_e4m3_d256_full__q128_kv128_s2_vw7__rotated_pp_plain_dyn_ob", 1044.0, source},
       {DataType::e4m3, Mask::full, 256, 256, 1449, 2896,
@@ -189,10 +183,12 @@ ProblemClass class_of(const ForwardProblem& p, bool v_transposed) {
   return c;
 }
 
-// The row whose head dimension and whose range of queries and keys are the problem's: what was measured, nothing near it.
+// The row whose head dimension and whose range of queries and keys are the problem's: what was measured, nothing near it. As many heads
+// of V as of Q, and tiles of 128 rows for four waves: the heads behind the first ones are turned while those are computed.
 const MeasuredRow* background_row(const ForwardProblem& p, const ProblemClass& c) {
   if (!c.eight_bit() || p.v_transposed || !p.allow_workspace || c.scale_rows != 0 || p.head_dim != c.head_dim ||
-      p.value_dim() != p.head_dim || p.batch * p.heads_kv > most_flagged_heads)
+      p.value_dim() != p.head_dim || p.batch * p.heads_kv > most_flagged_heads || p.heads_q != p.heads_kv ||
+      static_cast<double>((p.seqlen_q + 127) / 128) * static_cast<double>(p.heads_q) * static_cast<double>(p.batch) < 512)
     return nullptr;
   for (const MeasuredRow& r : background_rows())
     if (r.mask == c.mask && r.head_dim_min == c.head_dim && r.seqlen_q_min <= p.seqlen_q && p.seqlen_q <= r.seqlen_q_max &&

@@ -263,7 +263,7 @@ TEST_SUITE("host/select_table") {
       CHECK(config.plan.v_background);
       for (std::int64_t s : {r.seqlen_q_min, r.measured_seqlen, r.seqlen_q_max}) {
         ForwardProblem p = problem(s, config.problem.head_dim, r.mask, DataType::e4m3);
-        p.allow_workspace = true;
+        p.allow_workspace = true, p.batch = 512;
         CHECK(chosen_here(p).name() == r.kernel);
         p.dtype = DataType::e5m2, p.dtype_o = DataType::f16;
         CHECK(chosen_here(p).plan.v_background);
@@ -280,7 +280,11 @@ TEST_SUITE("host/select_table") {
         CHECK_FALSE(chosen_here(p).plan.v_background);
         p.head_dim_v = p.head_dim, p.batch = most_flagged_heads + 1;
         CHECK_FALSE(chosen_here(p).plan.v_background);
-        p.batch = 1, p.k_scale.block_rows = 128;
+        p.batch = 1;
+        CHECK(chosen_here(p).plan.v_background == (s > 512 * 128));
+        p.batch = 512, p.heads_q = 2;
+        CHECK_FALSE(chosen_here(p).plan.v_background);
+        p.heads_q = 1, p.k_scale.block_rows = 128;
         CHECK_FALSE(chosen_here(p).plan.v_background);
       }
     }

@@ -215,7 +215,7 @@ std::string not_worth_trying(const KernelConfig& c) {
   // tools/bench/results/fast_in_turns_h200.csv: 4 and 6 words lost to 12 at each head dimension.
   if (p.direct_of_16 != 0 && p.direct_of_16 < 8)
     return "fewer than 8 direct words: exponentials still bind, more words were faster with every plan";
-  if (p.direct_of_16 > fast_words_of(c.problem, p))
+  if (p.direct_of_16 > (c.problem.mask == Mask::causal ? fast_words_causal : fast_words) && !p.chord_of_16)
     return "more direct words than the host takes: its fast mode promises no larger error (fast_words)";
   return "";
 }
