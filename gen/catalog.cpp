@@ -323,6 +323,13 @@ std::vector<KernelConfig> catalog() {
       out.push_back(whole);
       out.back().plan.split_tail = true;
     }
+  // Rows up to 2k at head_dim 64 (host/select_table.inc).
+  for (const char* late : {"attn_fwd_bf16_d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late",
+                           "attn_fwd_bf16_d64_causal__q256_kv64_s8_qs2__overlap_guarded2_dyn_ob_late"}) {
+    KernelConfig c;
+    KernelConfig::parse(late, &c, nullptr);
+    out.push_back(c);
+  }
   // The same computation with a plain softmax and two warpgroups: the one to read first.
   KernelConfig simple;
   simple.plan.softmax = Softmax::plain;
