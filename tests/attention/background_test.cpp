@@ -118,7 +118,7 @@ void sizes(Bed& bed, const char* kernel) {
   same_as_pass(bed, kernel, case_of(kernel, shape(c, 2, 1, 1, 70, 640)));
 }
 
-void edges(Bed& bed) {
+void background_edges(Bed& bed) {
   for (const char* kernel : {kernels[1], kernels[3]}) {
     const KernelConfig c = test::kernel_named(kernel);
     same_as_pass(bed, kernel, case_of(kernel, shape(c, 2, 2, 2, 50, 0)));    // no unit
@@ -145,14 +145,14 @@ TEST_SUITE("attention/background") {
   TEST_CASE("emulator: the bits of the kernel behind the pass, any size") {
     for (const char* kernel : kernels) sizes(test::emulator_bed(), kernel);
     for (const char* kernel : with_all) sizes(test::emulator_bed(), kernel);
-    edges(test::emulator_bed());
+    background_edges(test::emulator_bed());
   }
   TEST_CASE("gpu: the bits of the kernel behind the pass, any size, many heads and many launches") {
     Bed& gpu = test::gpu_bed();
     if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);
     for (const char* kernel : kernels) sizes(gpu, kernel);
     for (const char* kernel : with_all) sizes(gpu, kernel);
-    edges(gpu);
+    background_edges(gpu);
     for (const char* kernel : kernels)
       for (const auto& [heads, keys] : {std::pair{64, 1000}, {16, 5000}}) {
         const KernelConfig c = test::kernel_named(kernel);
