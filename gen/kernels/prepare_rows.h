@@ -10,11 +10,11 @@
 //   hadamard + blocks of 128           9.9 40 %     8.8 35 %   10.5 42 %   (d = 64: blocks of 64)
 //   hadamard + quantize                7.3 29 %     7.6 30 %
 //   rope half + hadamard + blocks     14.6 59 %    15.3 62 %   14.7 59 %
-// With RoPE, Hadamard and blocks of 128 no unit is full: 64 to 78 % of a copy's speed, ncu at d = 128: issue 54 %, L1 63 %, L2 58 %, DRAM
-// 40 %. RoPE alone moves as many bytes at a copy's speed, Hadamard with blocks 89 to 93 % of it: a block's phases (rows and tables, transform,
+// With RoPE, Hadamard and blocks of 128 no unit is full: 63 to 77 % of a copy's speed, ncu at d = 128: issue 54 %, L1 63 %, L2 58 %, DRAM
+// 40 %. RoPE alone moves as many bytes at a copy's speed, Hadamard with blocks 84 to 93 % of it: a block's phases (rows and tables, transform,
 // magnitude, store) follow one another, and their registers leave 22 warps an SM to hide that. Tried (tools/bench/results/prepare_wgmma_variants_h200.csv
 // and prepare_ring_h200.csv), none taken: the whole transform as one wgmma with the signs in its matrix and cos and sin in shared memory for all
-// heads, 8 instructions a value in place of 15 (predicted 31 to 34 us, measured 38 to 46 for 40 to 48: 0 to 5 %; issue 32 %, L2 76 %); CTAs that stay
+// heads, 8 instructions a value in place of 15 (predicted 31 to 34 us, measured 37 to 46 for 37 to 45: - 3 to + 5 %, by case; issue 32 %, L2 76 %); CTAs that stay
 // on their SM with rings of rows and that wgmma's A in shared memory (predicted 33 to 36, measured 51 to 77); four lanes a row.
 // What keeps instructions few: bf16 unpacked by a shift and a
 // mask, for ptxas makes three instructions of two conversions; integer divisions; scales computed by all threads; stages of the
