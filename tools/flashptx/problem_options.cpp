@@ -147,7 +147,9 @@ std::unique_ptr<Device> open_or_leave(const DeviceRequest& request) {
   std::string note;
   const Status s = open_device(request, &device, &note);
   if (!s.ok()) leave(exit_no_device, s.message);
-  if (!note.empty()) std::cerr << "flashptx: " << note << "\n";
+  static bool said = false;  // `run` opens a device for each of its orders
+  if (!note.empty() && !said) std::cerr << "flashptx: " << note << "\n";
+  said = said || !note.empty();
   return device;
 }
 
