@@ -188,7 +188,9 @@ void move_reference(ForwardContext& f, const Vec& local, bool first) {
   });
 }
 
-// The rare form of one block's arguments: S becomes s - m, the offset m*c - mc.
+// The rare form of one block's arguments: S becomes s - m, the offset m*c - mc. Where that is so large that P = 2^offset leaves
+// its type (f16: past 2^8, from |mc| = 2^28 on; at 2^16 and 2^-25 P is infinite and 0) it is dropped: the next score that fp32 has
+// is then farther away than P's range, but for two maxima with the same mc, which the products' own rounding does not tell apart.
 void recentre_huge(ForwardContext& f) {
   Kernel& k = f.k;
   k.if_rare(f.huge, [&] {
@@ -211,7 +213,7 @@ void recentre_huge(ForwardContext& f) {
           k.neg_f32(mc, mc);
           k.fma_rn_f32(f.exp_offset[r], m, f.score_unit(), mc).note("m*c - mc, exact");
           k.abs_f32(size, f.exp_offset[r]);
-          k.setp("gtu", "f32", off, size, f32_imm(32.0f));
+          k.setp("gtu", "f32", off, size, f32_imm(f.config.problem.dtype == DataType::f16 ? 8.0f : 32.0f));
           k.mov_f32(f.exp_offset[r], f32_imm(0.0f)).when(off);
         }
         for (const Reg& s : row_elements(f, r)) {

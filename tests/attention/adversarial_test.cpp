@@ -61,6 +61,26 @@ Scores huge_and_far(bool eight) {
   return s;
 }
 
+// Scores of which fp32 rounds the reference, in log2 units, by so much that 2^rest is infinite (past 2^16) or 0 (below
+// 2^-25) in f16: from 2^29 on. All other scores of a row are far below its largest.
+Scores huge_and_rounded() {
+  static const std::vector<double> rows = [] {
+    std::vector<double> found;
+    const float c = static_cast<float>(4 * 1.4426950408889634);
+    for (double q = 2050; q < 4096 && found.size() < 64; q += 2) {
+      const double exact = 0x1p15 * q * c, rest = exact - static_cast<double>(static_cast<float>(exact));
+      if (exact >= 0x1p29 && exact < 0x1p30 && (found.size() % 2 ? rest < -26 : rest > 17)) found.push_back(q);
+    }
+    REQUIRE(found.size() >= 8);
+    return found;
+  }();
+  Scores s;
+  s.noise = 0;
+  s.q0 = [](std::int64_t, std::int64_t row) { return rows[static_cast<std::size_t>(row) % rows.size()]; };
+  s.k0 = [](std::int64_t, std::int64_t key) { return key % 37 == 5 ? 0x1p15 : static_cast<double>(key % 7) * 4096; };
+  return s;
+}
+
 // `narrow`: S too is summed in few bits (8 bit on a GPU: 13 below the leading one), so that beside a logit above 64 noise
 // is cut to an eighth and coarser, in any FP8 kernel. Without it each S is one product, exact in those bits.
 std::vector<Adversary> adversaries(DataType dtype, std::int64_t keys, bool narrow) {
@@ -86,6 +106,7 @@ std::vector<Adversary> adversaries(DataType dtype, std::int64_t keys, bool narro
       {"huge and far apart", huge_and_far(eight)},
       {"so huge that neighbours of fp32 differ by more than 2^32", huge_and_far(eight), 0x1p24f},
   };
+  if (dtype == DataType::f16) all.push_back({"huge, the reference rounded by more than f16 holds", huge_and_rounded(), 4});
   if (dtype == DataType::bf16) {
     all.push_back({"products near the end of fp32", by_key([](std::int64_t k) { return k % 9 ? 0x1p100 : -0x1p110; }, 0)});
     all.back().scores.q0 = [](std::int64_t, std::int64_t row) { return row % 2 ? 0x1p12 : -0x1p10; };
@@ -232,6 +253,12 @@ TEST_SUITE("attention/adversarial") {
   }
   TEST_CASE("emulator: e4m3, the kernel that problems get") {
     check(test::emulator_bed(), DataType::e4m3, {300, 700, Mask::full, 64, 2}, "", 0.37f, nullptr, 100);
+  }
+  TEST_CASE("emulator: 16 bit, the kernels that problems get at head_dim 64, which store O late") {
+    for (DataType dtype : {DataType::bf16, DataType::f16}) {
+      check(test::emulator_bed(), dtype, {300, 330, Mask::full, 64, 2}, "", 0.37f, nullptr, 100);
+      check(test::emulator_bed(), dtype, {300, 130, Mask::causal, 64, 2}, "", 1, nullptr, 100);
+    }
   }
   TEST_CASE("gpu: every softmax and the kernels that problems get") {
     Bed& gpu = test::gpu_bed();
