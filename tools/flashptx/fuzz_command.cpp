@@ -109,6 +109,11 @@ void run_fuzz(const FuzzOptions& o) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(o.seconds);
   std::uint64_t index = 0, failed = 0;
+  // Cases by what is rare in kernels: that a run without failures says what it ran.
+  struct Met {
+    const char *part, *what;
+    std::uint64_t cases = 0;
+  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_tail", "could cut tiles"}};
   EmulatorOptions watched;
   watch_emulator(watched);
   for (; !interrupted() && (o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end); ++index) {
@@ -124,6 +129,7 @@ void run_fuzz(const FuzzOptions& o) {
     ForwardChoice choice;
     if (drawn.multiprocessors) choice.kernel = altered_kernel(c, index % 2 == 1);
     const Outcome r = run_case(*device, attention, c, choice);
+    for (Met& m : met) m.cases += r.kernel.find(m.part) != std::string::npos;
     if (r.ok()) continue;
     if (interrupted()) break;
     ++failed;
@@ -132,6 +138,7 @@ void run_fuzz(const FuzzOptions& o) {
   }
   std::printf("fuzz: %llu cases, %llu failed\n", static_cast<unsigned long long>(index),
               static_cast<unsigned long long>(failed));
+  for (const Met& m : met) std::printf("  %llu %s\n", static_cast<unsigned long long>(m.cases), m.what);
   if (failed > 0) leave(exit_mismatch, "");
   if (interrupted()) leave(exit_interrupted, "");
 }
