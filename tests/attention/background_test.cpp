@@ -19,12 +19,6 @@ using test::Bed;
 
 namespace {
 
-EmulatorOptions order(std::uint64_t seed, int ctas) {
-  EmulatorOptions o;
-  o.seed = seed, o.adversary_level = seed == 0 ? 0 : 2, o.multiprocessors = ctas;
-  return o;
-}
-
 // Looks behind every launch at the flags, and at the counter of tiles.
 class FlagsSpy : public test::ForwardingDevice {
  public:
@@ -170,7 +164,7 @@ TEST_SUITE("attention/background") {
         if (c.plan.split_tail) o.clear();  // other parts, other rounding
         for (std::uint64_t seed : {0, 1, 2}) {
           INFO(std::string(kernel), " seed ", seed, " CTAs ", ctas);
-          FlagsSpy spy(order(seed, ctas));
+          FlagsSpy spy(test::emulated_order(seed, ctas));
           spy.watch(kernel, data.problem());
           Attention attention(spy);
           for (int launch = 0; launch < 2; ++launch) {
@@ -193,7 +187,7 @@ TEST_SUITE("attention/background") {
       for (const auto& [queries, keys] : {std::pair{50, 0}, {600, 30}, {600, 300}})
         for (std::uint64_t seed : {0, 1}) {
           const Case data = case_of(kernel, shape(c, 2, 2, 2, queries, keys));
-          FlagsSpy spy(order(seed, 2));
+          FlagsSpy spy(test::emulated_order(seed, 2));
           spy.watch(kernel, data.problem());
           Attention attention(spy);
           const Outcome r = run_case(spy, attention, data, {kernel, ""});
@@ -209,7 +203,7 @@ TEST_SUITE("attention/background") {
     const Case data = case_of(kernel, shape(test::kernel_named(kernel), 1, 2, 1, 140, 300));
     const auto passes = [&](const std::string& ptx) {
       for (std::uint64_t seed = 0; seed < 3; ++seed) {
-        Bed bed = test::open_bed(DeviceChoice::emulator, order(seed, 2));
+        Bed bed = test::open_bed(DeviceChoice::emulator, test::emulated_order(seed, 2));
         if (!run_case(*bed.device, *bed.attention, data, {kernel, ptx}).ok()) return false;
       }
       return true;

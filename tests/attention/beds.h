@@ -18,6 +18,13 @@ struct Bed {
   std::string missing;  // why there is none
 };
 
+// `ctas` SMs; seed 0 runs in plain order, others as far out of it as is legal.
+inline EmulatorOptions emulated_order(std::uint64_t seed, int ctas) {
+  EmulatorOptions o;
+  o.seed = seed, o.adversary_level = seed == 0 ? 0 : 2, o.multiprocessors = ctas;
+  return o;
+}
+
 inline Bed open_bed(DeviceChoice choice, const EmulatorOptions& emulator = {}) {
   Bed bed;
   DeviceRequest request;

@@ -46,12 +46,6 @@ const char* const cut_kernels[] = {
     "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2_vb__overlap_guarded3_dyn_ob_tail",
 };
 
-EmulatorOptions emulated(std::uint64_t seed, int ctas) {
-  EmulatorOptions o;
-  o.seed = seed, o.adversary_level = seed == 0 ? 0 : 2, o.multiprocessors = ctas;
-  return o;
-}
-
 // Looks at the arrivals behind every launch that takes any.
 class ArrivalsSpy : public test::ForwardingDevice {
  public:
@@ -76,7 +70,7 @@ struct Spied {
   int launches, left;
 };
 Spied run_spied(const Case& data, const ForwardChoice& choice, std::uint64_t seed, int ctas) {
-  ArrivalsSpy spy(emulated(seed, ctas));
+  ArrivalsSpy spy(test::emulated_order(seed, ctas));
   const EmittedKernel kernel = emit(test::kernel_named(choice.kernel));
   while (kernel.facts.params[spy.parameter].name != "tail_arrivals") ++spy.parameter;
   Attention attention(spy);
