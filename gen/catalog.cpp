@@ -196,16 +196,14 @@ EmittedKernel emit(const KernelConfig& config) {
 
 // What each value of a plan gives alone, in % of speed: pairs of kernels of one tuning run that differ in nothing else (bf16, H200, in turns,
 // tools/bench/results/tune_bf16_h200.csv), and what was to be expected.
-//   schedule "overlap": by count a trip of 128 x 128 at head_dim 128 has 2048 tensor clocks for two warpgroups and some 1,100 clocks of softmax
-//     in each, of which "serial" shows those that the other warpgroup does not cover. The paper's ablation (f16, batch 4, 8448, 16 heads; ladder_h200.csv), TFLOP/s and the
-//     paper's: all three techniques 729 (661), no overlap 592 (582), no producer warp 678 (570), no token 706.
-//   ping_pong: expected the more the more warpgroups contend. Full, head_dim 64: + 2.8 to 3.5 (eight_stages_h200.csv), 128 - 0.8 to 0, 256 - 0.9 to 0. Causal warpgroups
-//     end at diagonals of their own and wait for nothing: - 0.3 to - 5.9 up to 4k, + 0.3 to 0.7 from 8k.
+//   schedule "overlap": a warpgroup's softmax under its own P V, where "serial" hides only what the other warpgroup's products cover. The paper's ablation (f16,
+//     batch 4, 8448, 16 heads; ladder_h200.csv), TFLOP/s and the paper's: all three techniques 729 (661), no overlap 592 (582), no producer warp 678 (570), no token 706.
+//   ping_pong: full, head_dim 64 + 2.8 to 3.5 up to 2k (eight_stages_h200.csv), 128 - 0.8 at 512 and - 0.5 at 2k, 256 at 512 - 0.7 and - 0.9. Causal warpgroups end at
+//     diagonals of their own and had better wait for nobody: - 0.1 to - 5.9 up to 4k (256 at 4k + 0.3 and + 3.4), + 0.4 to 0.7 from 8k.
 //   dynamic_tiles: full, where tiles are alike, nothing expected: 0 within 0.2, but - 1.6 (128, 2k) and + 1.3 (256, 4k). Causal: heaviest first, always.
-//   kv_stages 3 to 4: a trip is 1,500 clocks and a load 1,000, so nothing for full rows (0 to + 1.1); + 0.4 to 2.2 causal, where tiles are short and each begins with an
-//     empty ring. Eight: + 0.2 to 0.7 at head_dim 64 up to 2k.
+//   kv_stages 3 to 4: full 0 to + 1.1, causal + 0.2 to 2.2. Eight: + 0.2 to 0.7 at head_dim 64 up to 2k.
 //   o_own_buffer: frees Q a store earlier, for shared memory that a stage might have: - 0.9 to + 0.7; it is what late_store and an early Q need.
-//   pin_exp: ptxas puts exponentials behind the wait for P V; held in front they should hide under it. 0 to - 0.7, once - 3.4: the wait was short already.
+//   pin_exp: ptxas puts exponentials behind the wait for P V; held in front they should hide under it. + 0.1 to - 0.7, once - 3.4.
 //   softmax guarded: spares most trips 16 three-way maxima, shuffles, a vote and 32 products of O by alpha (head_dim 64, a thread's share of 64 x 64), where issue slots
 //     and the register file bind: + 4 to 22 against the best kernel that takes the maximum, 128 0 to 22, 256 1 to 6 (equal_error_bf16_h200.csv).
 // late_store, split_tail, cluster, an early Q: where they are emitted.

@@ -583,7 +583,8 @@ void emit_store_and_go(ForwardContext& f, const ConsumerState& st) {
 // Expected, head_dim 64, 256 x 64: some 130 instructions of each of a scheduler's four warps, 520 clocks a tile, no longer stand
 // alone in front of 4 x 256 clocks of exponentials; what the other warpgroups hid already is no gain. Measured
 // (tools/bench/results/late_store_h200.csv): 17 clocks a tile at 512, 200 at 1k, 0.1 and 0.7 %; causal 200 and 260, 1.6 and
-// 1.3 %; at 4k nothing, causal 2 %. O staged beside the maxima, or the next slot read in the last trip: the same or less.
+// 1.3 %; at 4k nothing, causal 2 %. As it stands now (rows labelled landed): 1.2, 0.7 and 0.8 % at 512, 1k and 2k, causal with
+// eight stages 0.7, 0.3 and 0.3 %, 4k 0.6 %. O staged beside the maxima, or the next slot read in the last trip: the same or less.
 void emit_trip_0_and_store(ForwardContext& f, const Derived& trips, const ConsumerState& st) {
   Kernel& k = f.k;
   k.scope([&] {

@@ -14,7 +14,7 @@
 // 40 %. RoPE alone moves as many bytes at a copy's speed, Hadamard with blocks 84 to 93 % of it: a block's phases (rows and tables, transform,
 // magnitude, store) follow one another, and their registers leave 22 warps an SM to hide that. Tried (tools/bench/results/prepare_wgmma_variants_h200.csv
 // and prepare_ring_h200.csv), none taken: the whole transform as one wgmma with the signs in its matrix and cos and sin in shared memory for all
-// heads, 8 instructions a value in place of 15 (predicted 31 to 34 us, measured 37 to 46 for 37 to 45: - 3 to + 5 %, by case; issue 32 %, L2 76 %); CTAs that stay
+// heads, 8 instructions a value in place of 15 (predicted 31 to 34 us, measured 37 to 46: a copy's share - 4 to + 6 % by case, another run each; issue 32 %, L2 76 %); CTAs that stay
 // on their SM with rings of rows and that wgmma's A in shared memory (predicted 33 to 36, measured 51 to 77); four lanes a row.
 // What keeps instructions few: bf16 unpacked by a shift and a
 // mask, for ptxas makes three instructions of two conversions; integer divisions; scales computed by all threads; stages of the
