@@ -19,7 +19,8 @@
 // Measured (H200, tools/bench/results/background_e4m3_h200.csv, to what was best before): head_dim 256 full, 512 - 6 %, 1k + 4.7 %, 2k + 1.7 %, 4k
 // - 0.6 %, causal - 21, - 10, + 0.4, - 2 %; 128 full 1k - 7, 2k + 2.5, 4k + 0.5 %, causal - 6 to - 2 %; 64 full 2k + 3 % of a kernel without the token,
 // nothing of one with it. The predicted 3 to 5 us were not
-// checked by themselves. Causal heads scheduled in groups of one, two or four waves: no gain, up to 11 % lost (background_groups_e4m3_h200.csv). host/select.cpp takes it at 256 full from 1k to 2k.
+// checked by themselves. Causal heads in groups of one to four waves: at 256, 512 and 1k + 4 to 6 %,
+// still behind V by rows; from 2k on some 10 % lost in the worst case (background_groups_e4m3_h200.csv). host/select.cpp takes it at 256 full from 1k to 2k.
 // Next: gen/tile/tile_load.cpp (who waits), host/attention.cpp (flags and maps).
 #include <algorithm>
 
