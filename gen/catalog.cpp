@@ -194,6 +194,12 @@ EmittedKernel emit(const KernelConfig& config) {
   return config.plan.symmetric ? gen::emit_attention_symmetric(config) : gen::emit_attention_forward(config);
 }
 
+// Full: 384 keys. RMS error over plain's by 1 % at 1k keys and 3 % at 8k with three blocks of 128 (four: the same; two: 4 %), and
+// what chord words add. Causal rows take the maximum of their diagonal's block anyway and see half of the keys on average: with one block
+// more the error is - 1 to + 3 % of FlashAttention-3's, and speed + 2 to 4 % over three from 1k on, at head_dim 256 from 2k, where tiles
+// are short and each check is a vote (tools/bench/results/causal_one_check_e4m3_h200.csv).
+int checked_blocks(int tile_kv, bool all_keys) { return all_keys ? std::max(3, 384 / tile_kv) : 1; }
+
 // What each value of a plan gives alone, in % of speed: pairs of kernels of one tuning run that differ in nothing else (bf16, H200, in turns,
 // tools/bench/results/tune_bf16_h200.csv), and what was to be expected.
 //   schedule "overlap": a warpgroup's softmax under its own P V, where "serial" hides only what the other warpgroup's products cover. The paper's ablation (f16,
@@ -216,10 +222,10 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   p.dynamic_tiles = problem.mask == Mask::causal;
   int d = std::max(problem.head_dim, problem.head_dim_v);
   if (problem.eight_bit()) {
-    // Three checked blocks: RMS error over plain's by 1 % at 1k keys and 3 % at 8k (four: the same; two: 4 %). Figures
+    // Figures
     // are TFLOP/s of `flashptx tune` (tools/bench/results/tune_e4m3_h200.csv), V^T's pass counted; this is the plan that
     // is best from about 8k on, host/select_table.inc has the shorter lengths.
-    p.o_own_buffer = true, p.tile_kv = 128, p.guard_blocks = 3;
+    p.o_own_buffer = true, p.tile_kv = 128, p.guard_blocks = checked_blocks(p.tile_kv, problem.mask == Mask::full);
     if (d <= 128) {
       // Three warpgroups hide each other's softmax, so that none needs the registers of an overlap inside; at head_dim 64
       // there is room for it. Full too draws its tiles: 192 rows divide few lengths, the last tile of a head is short,
@@ -271,7 +277,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
 }
 
 Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
-  if (plan.transposers > 3) return long_keys_plan(problem, standard_plan(problem));
+  if (plan.transposers > 3 || plan.tile_kv < 128) return long_keys_plan(problem, standard_plan(problem));  // spill
   KernelConfig c{problem, plan};
   c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
   const int d = std::max(problem.head_dim, problem.head_dim_v);
@@ -295,7 +301,7 @@ Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   if (plan.softmax != Softmax::guarded) c.plan.softmax = Softmax::guarded, c.plan.guard_blocks = 3;
   c.plan.chord_of_16 = 0;
-  c.plan.direct_of_16 = problem.mask == Mask::causal ? fast_words_causal : fast_words;
+  c.plan.direct_of_16 = problem.mask == Mask::causal || plan.tile_kv % 128 ? fast_words_causal : fast_words;
   if (plan.fold_blocks && std::max(problem.head_dim, problem.head_dim_v) <= 64) c.plan.direct_of_16 = fast_words, c.plan.chord_of_16 = 16 - fast_words;
   return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
 }
@@ -338,10 +344,11 @@ std::vector<KernelConfig> catalog() {
       out.back().plan.split_tail = true;
     }
   // Rows up to 2k at head_dim 64 (host/select_table.inc).
-  for (const char* late : {"attn_fwd_bf16_d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late",
-                           "attn_fwd_bf16_d64_causal__q256_kv64_s8_qs2__overlap_guarded2_dyn_ob_late"}) {
+  for (const char* measured : {"attn_fwd_bf16_d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late",
+                               "attn_fwd_bf16_d64_causal__q256_kv64_s8_qs2__overlap_guarded2_dyn_ob_late",
+                               "attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__overlap_guarded1_dyn_ob"}) {
     KernelConfig c;
-    KernelConfig::parse(late, &c, nullptr);
+    KernelConfig::parse(measured, &c, nullptr);
     out.push_back(c);
   }
   // The same computation with a plain softmax and two warpgroups: the one to read first.

@@ -142,18 +142,18 @@ int kernel_scale_rows(const ForwardProblem& p) {
   return static_cast<int>(rows);
 }
 
-// From the rows of host/select_table.inc, V by rows in the kernel beside the pass and a kernel that takes V^T (TFLOP/s):
-// head_dim 64: 626 and 625 at 2k, 650 and 674 at 4k, causal 595 and 592 at 4k, 653 and 666 at 8k; 128: 979 and 958 at
-// 2k, 990 and 1002 at 4k, causal 917 and 903 at 4k, 1003 and 989 at 8k; 256: 992 and 989 at 1k, 1094 and 1178 at 2k,
-// causal 729 and 660 at 1k. Since then V by rows has gained at 256 (seven warps transpose): in turns 1177 and 1233 at 2k, causal 990 and 970
-// at 2k, 1017 and 1123 at 4k (tools/bench/results/seven_transposers_e4m3_h200.csv).
+// V by rows in the kernel beside the pass and a kernel that takes V^T, TFLOP/s. Full, from the rows of host/select_table.inc: head_dim 64:
+// 626 and 625 at 2k, 650 and 674 at 4k; 128: 979 and 958 at 2k, 990 and 1002 at 4k; 256: 992 and 989 at 1k; since then V by rows has
+// gained at 256 (seven warps transpose): in turns 1177 and 1233 at 2k (tools/bench/results/seven_transposers_e4m3_h200.csv). Causal, with one checked block
+// (causal_one_check_e4m3_h200.csv): 64: 525 and 522 at 2k, 602 and 610 at 4k; 128: 883 and 874 at 4k, 968 and 981 at 8k; 256: 808
+// and 681 at 1k, 888 and 901 at 2k.
 bool transposition_pass_pays(const ForwardProblem& p) {
   if (!p.eight_bit() || !p.allow_workspace || p.value_dim() % 16 != 0) return false;
   // Query rows that read each key: what the pass's time is divided by.
-  const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (p.mask == Mask::causal ? 2 : 1);
-  const bool longer = p.mask == Mask::causal && p.value_dim() > 64;
-  const std::int64_t wide = 2048;
-  return rows >= (p.value_dim() > 128 ? wide : longer ? 8192 : 4096);
+  const bool causal = p.mask == Mask::causal;
+  const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (causal ? 2 : 1);
+  if (p.value_dim() > 128) return rows >= (causal ? 1024 : 2048);
+  return rows >= (causal && p.value_dim() <= 64 ? 2048 : 4096);
 }
 
 std::span<const MeasuredRow> background_rows() {
@@ -197,6 +197,12 @@ const MeasuredRow* background_row(const ForwardProblem& p, const ProblemClass& c
   return nullptr;
 }
 
+// Causal kernels are measured with as many queries as keys; where keys are many more, their rows see most of them.
+void check_more_blocks(const ForwardProblem& p, KernelConfig* config) {
+  if (p.eight_bit() && p.mask == Mask::causal && config->plan.softmax == Softmax::guarded && p.seqlen_k / 2 > p.seqlen_q)
+    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true));
+}
+
 Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
   const ProblemClass c = class_of(p, p.v_transposed || transposition_pass_pays(p));
   const bool long_keys = c.eight_bit() && p.seqlen_k > single_level_keys;
@@ -215,13 +221,17 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
     KernelConfig config{c, {}};
     if (plan_of(*row, &config)) {
       if (long_keys) config.plan = long_keys_plan(c, config.plan);
+      check_more_blocks(p, &config);
       out->config = config;
       out->reason = about + (about.empty() ? "" : "; ") + reason_of(*row);
       return {};
     }
   }
   if (c.eight_bit()) {
-    out->config = KernelConfig{c, long_keys ? long_keys_plan(c) : standard_plan(c)};
+    KernelConfig config{c, standard_plan(c)};
+    if (long_keys) config.plan = long_keys_plan(c, config.plan);
+    check_more_blocks(p, &config);
+    out->config = config;
     out->reason = about;
     return {};
   }

@@ -974,7 +974,7 @@ RegisterSplit register_split(const KernelConfig& c) {
       return wide_producer || (c.plan.cluster > 1 && !c.problem.eight_bit()) ? RegisterSplit{40, 232, 168} : RegisterSplit{24, 240, 168};
     }
     case 3: return {32, 160, 128};
-    case 4: return {c.plan.cluster > 1 ? 32 : 24, 112, 96};
+    case 4: return {c.plan.cluster > 1 || c.problem.eight_bit() ? 32 : 24, 112, 96};
     default: return {};
   }
 }
@@ -993,10 +993,13 @@ std::string check_forward(const KernelConfig& c) {
              ": only e4m3 and e5m2 mix";
   if (p.eight_bit() && p.dtype_o != DataType::f16 && p.dtype_o != DataType::bf16)
     return std::string("dtype_o ") + to_string(p.dtype_o) + " is no output of an 8-bit kernel; f16 or bf16";
-  if (p.eight_bit() && plan.tile_kv % 128)
-    return at("tile_kv", plan.tile_kv, "must be a multiple of 128 in 8 bit: V^T lies in rows of 128 bytes");
+  // What comes from memory transposed goes by whole rows.
+  const bool half_rows = plan.tile_kv == 64 && !p.v_transposed && p.head_dim_v <= 64;
+  if (p.eight_bit() && plan.tile_kv % 128 && !half_rows)
+    return at("tile_kv", plan.tile_kv, "must be a multiple of 128 in 8 bit, as V^T lies in rows of 128 bytes; or 64, half a row, where the kernel transposes V and head_dim_v is at most 64");
   if (p.scale_rows && p.scale_rows != 16 && p.scale_rows != 32 && p.scale_rows != 64 && p.scale_rows != 128)
     return at("scale_rows", p.scale_rows, "must be 16, 32, 64 or 128");
+  if (p.scale_rows > plan.tile_kv) return at("scale_rows", p.scale_rows, "must be at most tile_kv, " + std::to_string(plan.tile_kv));
   if (!p.eight_bit() && plan.two_level)
     return std::string("dtype ") + to_string(p.dtype) + " needs no two_level: its sums are fp32";
   for (const auto& [field, words] : {std::pair{"direct_of_16", plan.direct_of_16}, std::pair{"chord_of_16", plan.chord_of_16}}) {
@@ -1004,6 +1007,8 @@ std::string check_forward(const KernelConfig& c) {
       return at(field, words, "is for 8-bit kernels with a guarded softmax: P in e4m3, each block's sum checked");
     if (words < 0 || words > 16 || words % 2)
       return at(field, words, "must be even and in [0, 16]: each of a thread's two rows has half of the words");
+    if (words % 4 && plan.tile_kv % 128)
+      return at(field, words, "must be a multiple of 4 with blocks of 64 keys: a thread's two rows have four words each");
     if (words && p.scale_rows && p.scale_rows < plan.tile_kv)
       return at(field, words, "wants scales by blocks of at least tile_kv keys: P itself takes finer ones");
   }

@@ -14,8 +14,8 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   slab_bytes_kv = plan.tile_kv * 128;
   slabs_v = slabs_o;
   slab_bytes_v = slab_bytes_kv;
-  if (problem.eight_bit()) {  // V^T: rows are columns of V, 128 keys in 128 bytes
-    slabs_v = plan.tile_kv / 128;
+  if (problem.eight_bit()) {  // V^T: rows are columns of V, 128 keys in 128 bytes; 64 keys leave half of each row empty
+    slabs_v = (plan.tile_kv + 127) / 128;
     slab_bytes_v = problem.head_dim_v * 128;
   }
   q_slice_bytes = slabs_qk * slab_bytes_q;
@@ -33,7 +33,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   if (problem.eight_bit() && !problem.v_transposed) {
     raw_stage_bytes = plan.tile_kv * 128;
     raw_slabs = (problem.head_dim_v + 127) / 128;
-    raw_stages = 2;
+    raw_stages = plan.tile_kv < 128 ? 4 : 2;  // 64 keys: + 0.5 to 1 % over two
     raw = take(raw_stages * raw_stage_bytes);
   }
   if (plan.v_background) {

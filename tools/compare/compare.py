@@ -51,6 +51,8 @@ def parse():
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--launches", type=int, default=10)
     p.add_argument("--errors", action="store_true", help="also each contender's RMS error relative to fp32 attention")
+    p.add_argument("--same-bits", type=int, default=0, metavar="N",
+                   help="also launch each FlashPTX kernel N times and say how many gave other bits of O or LSE than the first")
     p.add_argument("--csv", help="write this file")
     return p.parse_args()
 
@@ -64,7 +66,7 @@ def peer_table():
 class Contender:
     def __init__(self, name, call, kernel=""):
         self.name, self.call, self.kernel, self.ms, self.note = name, call, kernel, [], ""
-        self.graph, self.relative_rms = None, None
+        self.graph, self.relative_rms, self.both = None, None, None
 
     def capture(self, launches):
         """All launches of a sample as one CUDA graph, so that no contender is timed by its Python."""
@@ -89,6 +91,7 @@ def contenders_of(library, q, k, v, causal, kernels):
         o, lse = flashptx_torch.outputs(q, v)
         call = lambda o=o, name=name: library.forward(q, k, v, o, None, causal, None, name) and o
         contender = Contender("flashptx" if not name else "flashptx:named", call, name or "")
+        contender.both = lambda o=o, lse=lse, name=name: library.forward(q, k, v, o, lse, causal, None, name) and (o, lse)
         try:
             plan = library.forward(q, k, v, o, None, causal, None, name)
             contender.kernel = library.lib.flashptx_plan_kernel(plan).decode()
@@ -131,6 +134,23 @@ def agree(contenders):
         off = (c.call().float() - wanted).abs().max().item()
         if not off < (0.05 if peers[0].name in BACKENDS else 0.25):
             c.note = f"WRONG: off by {off:.3g} from {peers[0].name}"
+
+
+def count_other_bits(contenders, launches):
+    """Launches of FlashPTX's kernels that differ from their first in any bit of O or LSE, which are overwritten in between."""
+    for c in contenders:
+        if not c.both or c.note:
+            continue
+        outputs = [x.view(torch.int16) for x in c.both()]
+        first, other = [x.clone() for x in outputs], 0
+        for _ in range(launches - 1):
+            for x in outputs:
+                x.fill_(-1)
+            c.both()
+            other += not all(torch.equal(x, y) for x, y in zip(outputs, first))
+        print(f"  {c.kernel}: {other} of {launches} launches gave other bits", flush=True)
+        if other:
+            c.note = f"WRONG: {other} of {launches} launches gave other bits"
 
 
 def measure_errors(contenders, q, k, v, causal):
@@ -217,6 +237,8 @@ def main():
                                for _ in range(3))
                     contenders = contenders_of(library, q, k, v, mask == "causal", args.kernel)
                     agree(contenders)
+                    if args.same_bits:
+                        count_other_bits(contenders, args.same_bits)
                     if args.errors:
                         measure_errors(contenders, q, k, v, mask == "causal")
                     time_rounds(contenders, args.rounds, args.launches)
