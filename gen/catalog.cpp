@@ -282,7 +282,8 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
   const int d = std::max(problem.head_dim, problem.head_dim_v);
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
-  if (d > 64 && d <= 128) c.plan.v_stages = 0, c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : 4, plan.chord_of_16);
+  if (d > 64) c.plan.v_stages = 0;
+  if (d > 64 && d <= 128) c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : 4, plan.chord_of_16);
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
   if (d > 96 && d < 128 && problem.scale_rows && !problem.v_transposed) c.plan.q_stages = 1;  // 4 bytes
   if (gen::check_forward(c).empty()) return c.plan;

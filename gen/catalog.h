@@ -57,7 +57,7 @@ struct ProblemClass {
 // What was decided.
 struct Plan {
   int warpgroups = 2;                // consumer warpgroups, 64 query rows each
-  int tile_kv = 128;                 // keys per block
+  int tile_kv = 128;                 // keys per block; 8 bit: multiples of 128, or 64 where the kernel transposes V of at most 64 columns
   int kv_stages = 2;                 // ring slots of K and of V
   int v_stages = 0;                  // of V (8 bit: of V^T) if they differ; 0: kv_stages
   int q_stages = 1;                  // Q buffers

@@ -60,6 +60,16 @@ void emit_barrier_init(ForwardContext& f) {
   if (f.paired()) emit_cluster_start(f);
 }
 
+int ForwardContext::early_words() const {
+  if (!checks_block_sums() || (dv() > 128 && transposers() == 3)) return 0;  // wide: spills, or products taken apart (C7512)
+  if (exps_under_pv() && n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
+  // Until the vote S is needed as well.
+  const int rest = 24 + (folds() ? 16 : 0) + (splits() ? 16 : 0) + (scales_blocks() ? 24 : 0) + (config.plan.traced() ? 8 : 0);
+  const auto fits = [&](int words) { return n() / 2 + dv() / 2 + words * (exps_under_pv() ? 2 : 1) + rest <= register_split(config).consumer; };
+  if (!folds() && fits(n() / 8)) return n() / 8;
+  return fits(n() / 16) ? n() / 16 : 0;
+}
+
 // lazy: the threshold in units of S.
 void emit_lazy_slack(ForwardContext& f) {
   const Plan& plan = f.config.plan;
@@ -102,6 +112,7 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.folds()) f.fold_scale = k.f32("fold_scale", 2), f.folded = k.pred("folded");
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
+  if (f.early_words()) f.p_next = f.exps_under_pv() ? k.b32("p_next", f.early_words()) : f.p;
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
   f.row_sum = k.f32("row_sum", 2 * f.sums_per_row());
@@ -391,7 +402,9 @@ void emit_release_previous_q(ForwardContext& f) {
   });
 }
 
-// The next tile's first Q K^T can be issued before this tile's O is stored, if its Q does not wait for that store.
+// The next tile's first Q K^T can be issued before this tile's O is stored, if its Q does not wait for that store. Worth 0.5 to 1.5 % in 16 bits up to 2k at
+// head_dim 64, 1 % at 128, + 0.5 (512) to - 1 % at 256; 8 bits: 64 0 to + 4, 128 full 0 to + 1.5, causal 0 to - 2 % up to 1k. With a plain softmax in 8 bits
+// it costs 5 to 8 % at 512, with O in two passes at head_dim 256 0 to 5 % (tools/bench/results/tile_crossing_h200.csv): not traced.
 bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;

@@ -40,6 +40,13 @@ bool Schedule::p_shares_s() const {
                       [](const Step& s) { return (s.what == Do::pv || s.what == Do::wait_pv) && s.lag > 0; });
 }
 
+bool Schedule::exps_under_pv() const {
+  const auto at = [&](Do what) {
+    return std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.what == what; });
+  };
+  return at(Do::pv)->lag > 0 && at(Do::pv) < at(Do::exp_sum) && at(Do::exp_sum) < at(Do::wait_pv);
+}
+
 namespace {
 
 // Replays commits and waits: wgmma groups complete in commit order (PTX ISA, wgmma.wait_group).

@@ -42,6 +42,8 @@ struct Schedule {
   bool has(Do what) const;
   // P V is over before the next S begins, so that P may live in S's registers.
   bool p_shares_s() const;
+  // P V of the block before is in flight, and reads P, while the exponentials are computed.
+  bool exps_under_pv() const;
 };
 
 // A step with what the derivation found out.

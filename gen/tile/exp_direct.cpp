@@ -296,6 +296,7 @@ void emit_exp_sum_direct(ForwardContext& f) {
       emit_sum_weight(f, weight, 0);
       for (int r = 0; r < 2; ++r) k.mul_ftz_f32(weighted[r], sum[r], weight);
     }
+    emit_pack_early(f);
     emit_sums_exceed(f, over, also, worst, sum, weighted);
     if (f.direct_words()) {
       k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
@@ -323,6 +324,7 @@ void emit_exp_sum_direct(ForwardContext& f) {
       }
       rescale_block(f, sum);
       encode_all(f);
+      emit_pack_early(f);
     }, "no p can exceed 256");
     for (int r = 0; r < 2; ++r) {
       if (f.scales_blocks()) k.fma_rn_ftz_f32(f.row_sum[r], sum[r], weight, f.row_sum[r]);
@@ -331,13 +333,14 @@ void emit_exp_sum_direct(ForwardContext& f) {
   });
 }
 
-void emit_pack_p_direct(ForwardContext& f) {
+void emit_pack_p_direct(ForwardContext& f, const Vec& p, int from, int end) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec half = k.b16("p_half", 2);
     for_words(f, [&](int word, int first, Word kind, int at) {
+      if (word < from || word >= end) return;
       if (kind == Word::direct) {
-        k.prmt_b32(f.p[word], f.p_direct[at], f.p_direct[at + 1], hex(0x6420));
+        k.prmt_b32(p[word], f.p_direct[at], f.p_direct[at + 1], hex(0x6420));
         return;
       }
       for (int h = 0; h < 2; ++h) {
@@ -345,7 +348,7 @@ void emit_pack_p_direct(ForwardContext& f) {
         if (kind == Word::chord) k.cvt_rn_satfinite_fp8x2_f16x2("e4m3", half[h], f.p_chord[at + h]);
         else k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[low + 1], f.s_acc[low]);
       }
-      k.mov_b32(f.p[word], half.all());
+      k.mov_b32(p[word], half.all());
     });
   });
 }

@@ -118,6 +118,7 @@ struct ForwardContext {
   Reg folded;                   // folds: O is in part in the staging buffer
   Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
+  Vec p_next;                   // early_words: of the block's P, in p itself where no P V reads p during the exponentials
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
   Vec p_chord;                  // p of the chord words, f16x2
@@ -157,6 +158,9 @@ struct ForwardContext {
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
   // 8 bit with guarded: a block's sums are checked before they join the row's, so that one register holds a row's.
   bool checks_block_sums() const { return eight_bit() && guarded(); }
+  // So many words of P are packed beside their exponentials, in front of the vote on the block's sums (softmax.cpp).
+  int early_words() const;
+  bool exps_under_pv() const { return config.plan.table()->exps_under_pv(); }
   int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
   // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
   int p_offset_log2() const {
@@ -259,7 +263,8 @@ std::vector<Reg> row_elements(ForwardContext& f, int r);  // of S or P
 void rescale_block(ForwardContext& f, const Vec& sum);
 void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted);
 void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: part of P without exponentials
-void emit_pack_p_direct(ForwardContext& f);
+void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  // words [first, end)
+void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage

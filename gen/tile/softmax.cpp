@@ -25,7 +25,14 @@
 // blocks, 4 % with two. The second condition at half the row's sum gives 1 % with two and costs 1 to 6 % of the time; at a
 // quarter the error is 7 % below plain's at 1k keys, 2 % above at 8k, since then every block's largest p tends to be
 // exact, for 2 to 12 % of the time.) Rows whose first keys stand out keep offset 8; rows of many like scores end up lower, where nothing is
-// lost: their mean p is what the 256 holds down. Cost in the usual block: four adds and minima, two compares, a vote.
+// lost: their mean p is what the 256 holds down. Cost in the usual block: four adds and minima, two compares, a vote. Issue slots are 62 % used
+// at head_dim 64 (ncu), and the vote stands in the one chain of each warpgroup: without it 8 to 12 % faster at head_dim 64, 7 to 8 % at 128,
+// 4 % at 256, without the sums too 20, 9 and 6 % (tools/bench/results/vote_and_sums_e4m3_h200.csv; right on normal data alone). Behind its branch ptxas
+// could issue the conversions of P only by themselves; where registers allow, all or half of P is therefore packed beside its exponentials (early_words): the
+// conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full
+// and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv). Packed apart while P V reads P it costs a move a word:
+// - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
+// large p is then less exact), or the sums of P as packed, by the tensor cores.
 #include <cfloat>
 
 #include "gen/tile/forward_context.h"
@@ -436,12 +443,14 @@ void exp_sum_of_block(ForwardContext& f) {
       }
       for (int r = 0; r < 2; ++r) k.add_ftz_f32(sum[r], part[2 * r], part[2 * r + 1]);
     }
+    emit_pack_early(f);
     emit_sums_exceed(f, over, also, worst, sum, weighted);
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
     k.vote_sync_any_pred(over, over);
     k.if_rare(over, [&] {
       rescale_block(f, sum);
+      emit_pack_early(f);
       for (int r = 0; r < 2 && f.scales_blocks(); ++r) k.mul_f32(weighted[r], weighted[r], f.alpha[r]);
     }, "no p can exceed 256");
     for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], weighted[r]);
@@ -506,25 +515,34 @@ namespace {
 
 // 8 bit: A register {row half} of 32 keys takes four bytes: two of accumulator block 2h and two of 2h + 1, the keys
 // that V^T holds at positions 4t .. 4t + 3 (gen/tile/key_order.h). No shuffle.
-void pack_p_e4m3(ForwardContext& f) {
+void pack_p_e4m3(ForwardContext& f, const Vec& p, int from, int end) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec half = k.b16("p_half", 2);
-    for (int i = 0; i < f.p.size(); ++i) {
+    for (int i = from; i < end; ++i) {
       int r = i % 2, first = 16 * (i / 4) + 8 * (i / 2 % 2) + 2 * r;  // of S
       for (int h = 0; h < 2; ++h)
         k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[first + 4 * h + 1], f.s_acc[first + 4 * h]);
-      k.mov_b32(f.p[i], half.all());
+      k.mov_b32(p[i], half.all());
     }
   });
 }
 
+void pack_words(ForwardContext& f, const Vec& p, int first, int end) {
+  if (first == end) return;
+  if (f.saves_exps()) emit_pack_p_direct(f, p, first, end);
+  else pack_p_e4m3(f, p, first, end);
+}
+
 }  // namespace
+
+void emit_pack_early(ForwardContext& f) { pack_words(f, f.p_next, 0, f.early_words()); }
 
 void emit_pack_p(ForwardContext& f) {
   if (f.eight_bit()) {
-    if (f.saves_exps()) emit_pack_p_direct(f);
-    else pack_p_e4m3(f);
+    const int early = f.early_words();
+    for (int i = 0; i < early && f.exps_under_pv(); ++i) f.k.mov_b32(f.p[i], f.p_next[i]);
+    pack_words(f, f.p, early, f.p.size());
     return;
   }
   // A operand register r of key step t holds S elements 8t + 2r (low half) and 8t + 2r + 1: no shuffle.

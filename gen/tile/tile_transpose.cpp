@@ -17,6 +17,10 @@
 // full + 3.5 %, causal + 2.6 %; against the pass in front at 2k full - 4.5 %, causal 0. The plain softmax adds 0.4 % at 1k full and 3 %
 // causal, 6 and 4 % at 512 (tools/bench/results/seven_transposers_e4m3_h200.csv). At head_dim 64 and 128 two consumer
 // warpgroups with seven transposing warps lose to three with three: 1 to 4 % on short causal rows, 10 to 20 % at 4k.
+// Blocks of 64 keys, at head_dim up to 64: V^T fills half of each row of 128 bytes, so that four warpgroups of 112 registers fit (S 32, O 32, P 8), as in 16 bits.
+// Expected: their causal diagonals waste half a block less and 256 rows divide what 192 do not, for twice the barriers a key. Measured: causal + 5 %
+// at 512, 12 % at 1k, level at 2k, full level at 512 and behind from 1k on, as a trip of 64 keys takes the 1640 clocks that it takes in 16 bits; at head_dim 128
+// 15 to 20 % slower than 128 keys (tools/bench/results/half_rows_e4m3_h200.csv).
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
 #include <algorithm>
 #include <string>

@@ -187,6 +187,44 @@ TEST_SUITE("host/select_table") {
     CHECK(chosen(rows, p) == chosen({}, p));
   }
 
+  TEST_CASE("8 bit, causal: with many more keys than queries as many blocks are checked as in full attention") {
+    const auto checked = [](std::int64_t queries, std::int64_t keys, int dim, std::int64_t block_rows) {
+      ForwardProblem p = problem(queries, dim, Mask::causal, DataType::e4m3);
+      p.seqlen_k = keys, p.k_scale.block_rows = block_rows;
+      Selection s;
+      REQUIRE(select_forward(p, &s).ok());
+      CHECK_MESSAGE(gen::check_forward(s.config) == "", s.config.name());
+      return std::pair{s.config.plan.guard_blocks, s.config.plan.tile_kv};
+    };
+    for (int dim : {64, 128, 256})
+      for (std::int64_t block_rows : {0, 128}) {
+        CHECK(checked(4096, 4096, dim, block_rows).first <= 2);
+        CHECK(checked(3000, 6001, dim, block_rows).first <= 2);
+        const auto [blocks, keys] = checked(3000, 6002, dim, block_rows);
+        CHECK(blocks * keys >= 384);
+        CHECK(checked(300, 100000, dim, block_rows).first * keys >= 384);
+      }
+    CHECK(checked(1024, 1024, 64, 0) == std::pair{1, 64});
+    CHECK(checked(1024, 3000, 64, 0) == std::pair{6, 64});
+  }
+
+  TEST_CASE("8 bit: blocks of 64 keys, what they go with") {
+    const auto refusal = [](const std::string& name) {
+      KernelConfig config;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &config, nullptr), name);
+      return gen::check_forward(config);
+    };
+    const std::string plan = "__q256_kv64_s4_qs2__overlap_guarded1_dyn_ob";
+    for (const char* kind : {"attn_fwd_e4m3_d64_causal", "attn_fwd_e5m2_d16_full", "attn_fwd_e4m3_ve5m2_d64_causal", "attn_fwd_e4m3_d64_full_bs64"})
+      CHECK(refusal(kind + plan) == "");
+    CHECK(refusal("attn_fwd_e4m3_d64_causal_vt" + plan).find("must be a multiple of 128 in 8 bit") != std::string::npos);
+    CHECK(refusal("attn_fwd_e4m3_d80_causal" + plan).find("must be a multiple of 128 in 8 bit") != std::string::npos);
+    CHECK(refusal("attn_fwd_e4m3_d64_causal__q256_kv32_s4_qs2__overlap_guarded1_dyn_ob").find("must be a multiple of 128 in 8 bit") != std::string::npos);
+    CHECK(refusal("attn_fwd_e4m3_d64_causal_bs128" + plan).find("must be at most tile_kv, 64") != std::string::npos);
+    CHECK(refusal("attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__overlap_guarded1_chord6_dyn_ob").find("must be a multiple of 4") != std::string::npos);
+    CHECK(refusal("attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__overlap_guarded1_chord8_dyn_ob") == "");
+  }
+
   TEST_CASE("8 bit: every row of V^T in the background names a kernel of its own class, in one level; ranges are apart") {
     for (const MeasuredRow& r : background_rows()) {
       CAPTURE(r.kernel);

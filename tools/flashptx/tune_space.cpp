@@ -14,15 +14,6 @@
 namespace flashptx::tune {
 namespace {
 
-// P V is in flight while the exponentials are computed: only then can the assembler move them.
-bool exps_under_pv(const Schedule& s) {
-  const auto at = [&](Do what) {
-    return std::find_if(s.steps.begin(), s.steps.end(),
-                        [&](const Step& x) { return x.what == what; });
-  };
-  return at(Do::pv)->lag > 0 && at(Do::pv) < at(Do::exp_sum) && at(Do::exp_sum) < at(Do::wait_pv);
-}
-
 // Fields that differ; the number of keys counts once for each doubling.
 int distance(const Plan& a, const Plan& b) {
   int n = 0;
@@ -205,7 +196,7 @@ std::string not_worth_trying(const KernelConfig& c) {
   // Eight stages gained 0.2 to 0.7 % at head_dim 64 and few blocks.
   if (p.kv_stages > 2 && p.tile_kv * p.kv_stages > (c.problem.eight_bit() ? 384 : p.kv_stages == 8 ? 512 : 320))
     return "more than 320 keys in the ring, 384 of 8 bits, 512 in eight stages: the loads already run a whole trip ahead with fewer";
-  if (p.pin_exp && !exps_under_pv(*find_forward_schedule(p.schedule)))
+  if (p.pin_exp && !find_forward_schedule(p.schedule)->exps_under_pv())
     return "pin_exp where no P V is in flight during the exponentials: nothing to keep apart";
   if (c.problem.mask == Mask::causal && !p.dynamic_tiles)
     return "causal in fixed order: the last tiles leave multiprocessors idle";
