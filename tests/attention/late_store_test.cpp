@@ -36,9 +36,9 @@ Bed bed_of(std::uint64_t seed) {
 }
 
 // Two query heads of each K/V head.
-Case shaped(const KernelConfig& c, std::int64_t rows, std::int64_t keys, std::int64_t heads) {
+Case shaped(const KernelConfig& c, std::int64_t rows, std::int64_t keys, std::int64_t heads, int threads = 1) {
   reference::Problem p;
-  p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.threads = 1;
+  p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.threads = threads;
   p.heads_q = heads, p.heads_kv = std::max<std::int64_t>(1, heads / 2), p.seqlen_q = rows, p.seqlen_k = keys;
   p.head_dim = c.problem.head_dim, p.head_dim_v = c.problem.head_dim_v;
   p.scale = 1 / std::sqrt(static_cast<float>(p.head_dim));
@@ -128,7 +128,7 @@ TEST_SUITE("attention/late store") {
     for (const char* name : late_kernels) {
       const KernelConfig c = test::kernel_named(name);
       for (const auto& [rows, keys, heads] : std::vector<std::tuple<int, int, int>>{{1100, 577, 256}, {2048, 1024, 64}, {300, 1, 800}}) {
-        const Case data = shaped(c, rows, keys, heads);
+        const Case data = shaped(c, rows, keys, heads, 0);  // threads: all cores
         const Outcome at_once = run(gpu, data, early(c).name());
         REQUIRE_MESSAGE(at_once.ok(), early(c).name(), ": ", at_once.complaint());
         for (int i = 0; i < 20; ++i) {

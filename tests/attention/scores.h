@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tools/flashptx/runner.h"
+#include "tools/reference/attention.h"
 #include "tools/reference/numeric.h"
 
 namespace flashptx::test {
@@ -27,16 +28,17 @@ inline reference::Tensors scored_tensors(const reference::Problem& shape, const 
   const Problem& p = t.problem;
   const auto fill = [&](std::vector<std::uint8_t>& bytes, bool is_q, std::int64_t heads, std::int64_t seqlen,
                         const reference::Strides& strides) {
-    for (std::int64_t b = 0; b < p.batch; ++b)
-      for (std::int64_t h = 0; h < heads; ++h)
-        for (std::int64_t r = 0; r < seqlen; ++r)
-          for (int d = 0; d < p.head_dim; ++d) {
-            const std::int64_t at = b * strides.batch + r * strides.seqlen + h * strides.head + d;
-            const auto& chosen = d == 0 ? (is_q ? s.q0 : s.k0) : d == 1 ? (is_q ? s.q1 : s.k1) : nullptr;
-            if (chosen) store(p.dtype, bytes.data(), at, chosen(h, r));
-            else if (s.noise == 0) store(p.dtype, bytes.data(), at, 0);
-            else if (is_q) store(p.dtype, bytes.data(), at, s.noise * load(p.dtype, bytes.data(), at));
-          }
+    parallel_for(p.batch * heads, p.threads, [&](std::int64_t pair) {
+      const std::int64_t b = pair / heads, h = pair % heads;
+      for (std::int64_t r = 0; r < seqlen; ++r)
+        for (int d = 0; d < p.head_dim; ++d) {
+          const std::int64_t at = b * strides.batch + r * strides.seqlen + h * strides.head + d;
+          const auto& chosen = d == 0 ? (is_q ? s.q0 : s.k0) : d == 1 ? (is_q ? s.q1 : s.k1) : nullptr;
+          if (chosen) store(p.dtype, bytes.data(), at, chosen(h, r));
+          else if (s.noise == 0) store(p.dtype, bytes.data(), at, 0);
+          else if (is_q) store(p.dtype, bytes.data(), at, s.noise * load(p.dtype, bytes.data(), at));
+        }
+    });
   };
   fill(t.q, true, p.heads_q, p.seqlen_q, p.q_strides);
   fill(t.k, false, p.heads_kv, p.seqlen_k, p.k_strides);
