@@ -60,14 +60,23 @@ void emit_barrier_init(ForwardContext& f) {
   if (f.paired()) emit_cluster_start(f);
 }
 
+namespace {
+
+// Whether S, O and `words` of P of a consumer fit beside the rest of what it keeps.
+bool holds_words_beside_s(const KernelConfig& c, int words) {
+  const Plan& p = c.plan;
+  const int rest = 24 + (p.fold_blocks ? 16 : 0) + (p.split_tail ? 16 : 0) + (c.problem.scale_rows ? 24 : 0) + (p.traced() ? 8 : 0);
+  return p.tile_kv / 2 + c.problem.head_dim_v / 2 + words * (p.table()->exps_under_pv() ? 2 : 1) + rest <= register_split(c).consumer;
+}
+
+}  // namespace
+
 int ForwardContext::early_words() const {
   if (!checks_block_sums() || (dv() > 128 && transposers() == 3)) return 0;  // wide: spills, or products taken apart (C7512)
   if (exps_under_pv() && n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
   // Until the vote S is needed as well.
-  const int rest = 24 + (folds() ? 16 : 0) + (splits() ? 16 : 0) + (scales_blocks() ? 24 : 0) + (config.plan.traced() ? 8 : 0);
-  const auto fits = [&](int words) { return n() / 2 + dv() / 2 + words * (exps_under_pv() ? 2 : 1) + rest <= register_split(config).consumer; };
-  if (!folds() && fits(n() / 8)) return n() / 8;
-  return fits(n() / 16) ? n() / 16 : 0;
+  if (!folds() && holds_words_beside_s(config, n() / 8)) return n() / 8;
+  return holds_words_beside_s(config, n() / 16) ? n() / 16 : 0;
 }
 
 // lazy: the threshold in units of S.
@@ -113,6 +122,7 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   if (f.early_words()) f.p_next = f.exps_under_pv() ? k.b32("p_next", f.early_words()) : f.p;
+  if (f.looks_late()) f.over = k.pred("over_late"), f.block_sum = k.f32("late_sum", 2);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
   f.row_sum = k.f32("row_sum", 2 * f.sums_per_row());
@@ -350,6 +360,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
     case Do::pv:
       k.section("O += P V");
       emit_pv(f, step.lag);
+      emit_late_look(f, step.lag, step.first);
       break;
   }
 }
@@ -409,6 +420,7 @@ bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
   if (c.plan.two_level) return false;  // spills at head_dim 128
+  if (c.plan.late_vote && !trips.epilogue.empty()) return false;  // spills 32 to 104 bytes
   if (c.problem.eight_bit()) {
     // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
     SharedLayout m(c);
@@ -952,6 +964,7 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
     line("Named barriers: 1 to " + num(c.plan.warpgroups) + ", the turn of each warpgroup.");
+  if (c.plan.late_vote) line("Named barriers: " + num(kVoteBarrier) + " to " + num(kVoteBarrier + c.plan.warpgroups - 1) + ", the vote of each warpgroup on its block's sums.");
   if (m.unit_full) line("Named barrier " + num(kUnitBarrier) + ": the warps that share a unit of V.");
   line("");
   InstrCounts n = k.counts(budget.from, budget.to);
@@ -1031,6 +1044,10 @@ std::string check_forward(const KernelConfig& c) {
     return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
   if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))
     return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
+  if (plan.late_vote && (!p.eight_bit() || plan.softmax != Softmax::guarded || p.scale_rows || plan.two_level || plan.symmetric || plan.direct_of_16))
+    return "late_vote is for 8-bit kernels with a guarded softmax, scales by head, one level and no direct words, whose codes may be e4m3's NaN";
+  if (plan.late_vote && (plan.fold_blocks || plan.cluster > 1 || plan.tile_kv > 128))  // spills, or products taken apart (C7512)
+    return "late_vote goes with neither fold_blocks nor cluster, and with blocks of at most 128 keys";
   const int widest = std::max(p.head_dim, p.head_dim_v);
   if (plan.fold_blocks && p.scale_rows && (widest > 128 || p.scale_rows < 32))  // spills (ptxas 13.0: 28 to 80 bytes at 256, 12 to 32 at 16 rows)
     return at("fold_blocks", plan.fold_blocks, "with scales by blocks is for blocks of at least 32 rows and head_dim up to 128: use two levels");
@@ -1083,6 +1100,10 @@ std::string check_forward(const KernelConfig& c) {
   if (!bad.empty()) return bad + "\n" + draw(*s, 3);
   if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
     return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
+  if (plan.late_vote && (s->steps.back().what == Do::pack_p || s->exps_under_pv()))
+    return "schedule \"" + s->name + "\" does not issue P V in the trip that packs P: late_vote must be off";
+  if (plan.late_vote && !holds_words_beside_s(c, plan.tile_kv / 8))
+    return at("tile_kv", plan.tile_kv, "leaves no registers for late_vote: S is kept until P V is issued");
   SharedLayout m(c);
   if (plan.fold_blocks && m.o_slabs != m.slabs_o)
     return at("fold_blocks", plan.fold_blocks, "needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns");

@@ -279,6 +279,38 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
 
 }  // namespace
 
+namespace {
+
+void sum_elements(ForwardContext& f, const Reg& to, int r) {
+  std::vector<Reg> row = row_elements(f, r);
+  f.k.add_ftz_f32(to, row[0], row[1]);
+  for (std::size_t i = 2; i < row.size(); ++i) f.k.add_ftz_f32(to, to, row[i]);
+}
+
+}  // namespace
+
+// In the rare branch: p of all words into S's registers and their sums; `decoded`: p, scaled meanwhile, back into words. Late: a sum that is infinite stays so.
+void emit_take_back_direct(ForwardContext& f, const Vec& sum, bool decoded) {
+  Kernel& k = f.k;
+  if (decoded) {
+    encode_all(f);
+    return;
+  }
+  decode_all(f);
+  if (!f.looks_late()) {
+    for (int r = 0; r < 2; ++r) sum_elements(f, sum[r], r);
+    return;
+  }
+  k.scope([&] {
+    Reg anew = k.f32("sum_anew"), finite = k.pred("sum_is_finite");
+    for (int r = 0; r < 2; ++r) {
+      sum_elements(f, anew, r);
+      k.setp("lt", "f32", finite, sum[r], f32_imm(__builtin_inff()));
+      k.mov_f32(sum[r], anew).when(finite);
+    }
+  });
+}
+
 void emit_exp_sum_direct(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -310,20 +342,24 @@ void emit_exp_sum_direct(ForwardContext& f) {
     }
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
+    if (f.looks_late()) {
+      if (f.chord_words()) {
+        k.setp("ne", "u32", also, s.steps, 0);
+        for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
+      }
+      k.mov_pred(f.over, over);
+      for (int r = 0; r < 2; ++r) k.mov_f32(f.block_sum[r], sum[r]);
+      return;
+    }
     k.vote_sync_any_pred(over, over);
     k.if_rare(over, [&] {
-      decode_all(f);
-      for (int r = 0; r < 2; ++r) {
-        std::vector<Reg> row = row_elements(f, r);
-        k.add_ftz_f32(sum[r], row[0], row[1]);
-        for (std::size_t i = 2; i < row.size(); ++i) k.add_ftz_f32(sum[r], sum[r], row[i]);
-      }
+      emit_take_back_direct(f, sum, false);
       if (f.chord_words()) {
         k.setp("ne", "u32", also, s.steps, 0);
         for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
       }
       rescale_block(f, sum);
-      encode_all(f);
+      emit_take_back_direct(f, sum, true);
       emit_pack_early(f);
     }, "no p can exceed 256");
     for (int r = 0; r < 2; ++r) {

@@ -22,6 +22,7 @@ constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether 
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr std::uint32_t kNoUnit = 0xFFFFFFFF;  // first key in the slot of a unit: there is none left
+constexpr int kVoteBarrier = 8;                // late_vote: named barriers, one a warpgroup
 constexpr int kUnitBarrier = 7;                // named barrier of the warps that share a unit
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 
@@ -118,6 +119,8 @@ struct ForwardContext {
   Reg folded;                   // folds: O is in part in the staging buffer
   Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
+  Reg over;                     // late_vote: of this thread's sums
+  Vec block_sum;                // late_vote: those of this thread's columns, by row
   Vec p_next;                   // early_words: of the block's P, in p itself where no P V reads p during the exponentials
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
@@ -160,6 +163,7 @@ struct ForwardContext {
   bool checks_block_sums() const { return eight_bit() && guarded(); }
   // So many words of P are packed beside their exponentials, in front of the vote on the block's sums (softmax.cpp).
   int early_words() const;
+  bool looks_late() const { return config.plan.late_vote; }
   bool exps_under_pv() const { return config.plan.table()->exps_under_pv(); }
   int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
   // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
@@ -264,6 +268,9 @@ void rescale_block(ForwardContext& f, const Vec& sum);
 void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted);
 void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: part of P without exponentials
 void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  // words [first, end)
+void emit_late_look(ForwardContext& f, int lag, bool first);  // softmax.cpp: late_vote, behind P V of the block at work
+void emit_take_back_direct(ForwardContext& f, const Vec& sum, bool decoded);  // exp_direct.cpp: its parts
+void emit_pv_again(ForwardContext& f, int lag, bool take_back);  // tile_product.cpp
 void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot

@@ -447,6 +447,11 @@ void exp_sum_of_block(ForwardContext& f) {
     emit_sums_exceed(f, over, also, worst, sum, weighted);
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
+    if (f.looks_late()) {
+      k.mov_pred(f.over, over);
+      for (int r = 0; r < 2; ++r) k.mov_f32(f.block_sum[r], sum[r]);
+      return;
+    }
     k.vote_sync_any_pred(over, over);
     k.if_rare(over, [&] {
       rescale_block(f, sum);
@@ -499,14 +504,50 @@ void emit_exp_sum(ForwardContext& f) {
   });
 }
 
+namespace {
+
+void scale_o_by_alpha(ForwardContext& f) {
+  Kernel& k = f.k;
+  for (int i = 0; i < f.o_acc.size(); ++i) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
+  for (int r = 0; r < 2 && f.folds(); ++r) k.mul_ftz_f32(f.fold_scale[r], f.fold_scale[r], f.alpha[r]);
+}
+
+}  // namespace
+
+// late_vote: the block's P V is in flight already, so that neither the vote nor the branch stands in front of it. Where the vote says that it should not be, it is
+// taken back by the product of -P (what the tensor cores cut meanwhile is below 2^-13 of the block's share; P saturates, it is never NaN), and P, the sums
+// and O are scaled as they are where the vote is looked at in front. A product is the warpgroup's, so the vote is too: bar.red.
+// Expected: 8 to 12 % at head_dim 64, the vote's whole cost (above), less what bar.red takes, 40 to 60 clocks that pass under P V; in `trailing` less
+// 2 to 4 % up to 1k for the crossing of tiles that it leaves no registers for. Not measured yet: no row of host/select_table.inc has it.
+void emit_late_look(ForwardContext& f, int lag, bool first) {
+  if (!f.looks_late()) return;
+  Kernel& k = f.k;
+  const auto take_back = [&] {
+    k.section("P V taken back, P scaled");
+    k.wgmma_wait_group(0).note("the product of a P that may saturate");
+    emit_pv_again(f, lag, true);
+    k.wgmma_wait_group(0);
+    if (f.saves_exps()) emit_take_back_direct(f, f.block_sum, false);
+    rescale_block(f, f.block_sum);
+    scale_o_by_alpha(f);
+    k.mov_pred(f.grew, 0).note("O is scaled");
+    if (f.saves_exps()) emit_take_back_direct(f, f.block_sum, true);
+    emit_pack_early(f);
+    emit_pv_again(f, lag, false);
+  };
+  if (!first)  // the first block's maximum is taken
+    k.scope([&] {
+      Reg id = k.b32("vote_barrier"), any = k.pred("some_warp_is_over");
+      k.add_u32(id, f.warpgroup, kVoteBarrier);
+      k.bar_red_or_pred(any, id, 128, f.over).note("wgmma is the warpgroup's: all four warps, or none");
+      k.if_rare(any, take_back, "no p can exceed 256");
+    });
+  for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], f.block_sum[r]);
+}
+
 void emit_rescale_o(ForwardContext& f) {
   Kernel& k = f.k;
-  auto rescale = [&] {
-    for (int i = 0; i < f.o_acc.size(); ++i)
-      k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
-    if (f.folds())
-      for (int r = 0; r < 2; ++r) k.mul_ftz_f32(f.fold_scale[r], f.fold_scale[r], f.alpha[r]);
-  };
+  auto rescale = [&] { scale_o_by_alpha(f); };
   if (f.config.plan.softmax == Softmax::plain) rescale();
   else k.if_rare(f.grew, rescale, "the reference did not move");
 }

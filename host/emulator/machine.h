@@ -120,6 +120,8 @@ struct Mbarrier {
 
 struct NamedBarrier {
   std::uint32_t expected = 0, arrived = 0;  // threads; expected 0: idle
+  std::uint32_t voted = 0;                  // bar.red: of them, those whose predicate is true
+  std::uint8_t reduces = 0;                 // 1 + which reduction its users ask for, 1: none
 };
 
 struct WgmmaEntry {

@@ -12,6 +12,8 @@ namespace {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
+enum Reduction : std::uint8_t { kNone, kAnd, kOr, kPopc };  // Instr::sub
+
 void barrier_event(EventKind kind, Warp& w, const Instr& in, u32 id, u32 count, bool waits) {
   if (!w.machine->observed()) return;
   Event e{kind};
@@ -19,14 +21,26 @@ void barrier_event(EventKind kind, Warp& w, const Instr& in, u32 id, u32 count, 
   w.machine->publish(e);
 }
 
+// bar.red: what the barrier has counted, to a warp that goes on.
+void give_reduction(Warp& w, const Instr& in, u32 mask, const NamedBarrier& b) {
+  if (in.sub == kPopc)
+    for (int i = 0; i < 32; ++i) {
+      if (mask >> i & 1) w.set(in.d, i, b.voted);
+    }
+  else if (in.sub != kNone) w.set_pred(in.d, mask, (in.sub == kAnd ? b.voted == b.expected : b.voted != 0) ? ~0u : 0);
+  for (std::uint16_t r : in.writes) w.state[r].defined |= mask;
+}
+
 void complete_barrier(Cta& cta, u32 id, Warp& w, const Instr& in) {
-  barrier_event(EventKind::barrier_complete, w, in, id, cta.barriers[id].expected, false);
+  const NamedBarrier done = cta.barriers[id];
+  barrier_event(EventKind::barrier_complete, w, in, id, done.expected, false);
   cta.barriers[id] = {};
   ++w.machine->progress;
   for (Warp* x : cta.warps) {
     for (auto& s : x->splits) {
       if (s.wait != Wait::barrier || s.key != id) continue;
       s.wait = Wait::none;
+      give_reduction(*x, w.machine->program.code[s.pc], s.mask, done);
       ++s.pc;
       if (w.machine->counters)
         ++w.machine->counters->executed[x->role_index][s.pc - 1];  // as it goes on, not as it sleeps
@@ -55,7 +69,10 @@ Step bar_exec(Warp& w, const Instr& in, u32 mask) {
     m.fault(w, in, lane,
             "barrier " + std::to_string(id) + " is in use for " + std::to_string(b.expected) +
                 " threads, this warp says " + std::to_string(count));
-  b.expected = count;
+  if (b.expected && b.reduces != in.sub + 1)
+    m.fault(w, in, lane, "barrier " + std::to_string(id) + " is in use by another reduction, or by none");
+  b.expected = count, b.reduces = static_cast<std::uint8_t>(in.sub + 1);
+  if (in.sub != kNone) b.voted += static_cast<u32>(std::popcount(w.pred(in.c) & mask));
   b.arrived += in.aligned || mask == w.live ? 32 : static_cast<u32>(std::popcount(mask));
   barrier_event(EventKind::barrier_arrive, w, in, id, count, !in.flag);
   if (b.arrived > count)
@@ -91,7 +108,19 @@ void bar(OpDecoder& op) {
     return;
   }
   in.aligned = op.ast.opcode == "bar";
-  std::string what = op.take_one_of({"sync", "arrive"}, ".sync or .arrive");
+  std::string what = op.take_one_of({"sync", "arrive", "red"}, ".sync, .arrive or .red");
+  if (what == "red") {
+    const std::string mode = op.take_one_of({"popc", "and", "or"}, ".popc, .and or .or");
+    in.sub = mode == "popc" ? kPopc : mode == "and" ? kAnd : kOr;
+    if (op.take("aligned")) in.aligned = true;
+    const Type t = op.take_type({in.sub == kPopc ? Type::u32 : Type::pred});
+    op.count(3, 4);
+    in.d = op.dst(0, t), in.a = op.src(1, Type::u32);
+    if (op.operands() > 3) in.b = op.src(2, Type::u32);
+    in.c = op.pred_src(op.operand(op.operands() - 1));
+    in.exec = bar_exec;
+    return;
+  }
   if (op.take("aligned")) in.aligned = true;
   in.flag = what == "arrive";
   op.count(in.flag ? 2 : 1, 2);

@@ -40,6 +40,9 @@ const Kind kinds[] = {
     // A p of 2^16 or more by chords is no number of f16.
     {"attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_chord16_ob", 6, 20, 140},
     {"attn_fwd_e4m3_d64_causal_vt__q128_kv128_s2_qs2__trailing_pp_guarded1_chord8_dyn_ob", 6, 20, 140},
+    // P V is in flight when its P is found to saturate.
+    {"attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_pp_guarded1_lv_ob", 110, 132, 140},
+    {"attn_fwd_e4m3_d64_causal__q128_kv128_s2_qs2__trailing_pp_guarded1_chord8_lv_dyn_ob", 6, 20, 140},
     // O leaves under the next tile's first block, and so does the note that it failed.
     {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_late", 23, 25, 140},
     {"attn_fwd_f16_d64_causal__q128_kv64_s2__overlap_guarded1_dyn_ob_late", 14, 16, 20},

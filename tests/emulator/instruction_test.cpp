@@ -292,6 +292,23 @@ TEST_SUITE("emulator/instructions") {
         "st.global.u64 [%at], %rd1;",
         [](u32 t) { return u64{t == 3 ? 77 : t}; });
   }
+  TEST_CASE("barriers that reduce: bar.red, for all warps and for some") {
+    const std::string body =
+        "setp.eq.u32 %p0, %t, 77;\nbar.red.or.pred %p1, 3, 128, %p0;\nselp.u32 %r0, 1, 0, %p1;\n"
+        "bar.red.and.pred %p2, 3, 128, %p0;\nselp.u32 %r1, 2, 0, %p2;\nsetp.lt.u32 %p3, %t, 70;\n"
+        "barrier.cta.red.popc.aligned.u32 %r2, 4, %p3;\nshl.b32 %r2, %r2, 8;\nbar.red.and.pred %p4, 5, 128, !%p0;\nselp.u32 %r3, 4, 0, %p4;\n"
+        "setp.ge.u32 %p5, %t, 0;\nbar.red.and.pred %p6, 6, 128, %p5;\nselp.u32 %r4, 8, 0, %p6;\n"
+        "or.b32 %r0, %r0, %r1;\nor.b32 %r0, %r0, %r2;\nor.b32 %r0, %r0, %r3;\nor.b32 %r0, %r0, %r4;\n"
+        "cvt.u64.u32 %rd0, %r0;\nst.global.u64 [%at], %rd0;\n";
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      const Result r = run(body, 128, seed);
+      REQUIRE_MESSAGE(r.status.ok(), r.status.message);
+      for (std::uint64_t v : r.out) CHECK(v == (70 << 8 | 1 | 8));
+    }
+    const Result mixed = run("setp.lt.u32 %p0, %t, 32;\n@%p0 bra A;\nbar.sync 1, 64;\nbra B;\nA: bar.red.or.pred %p1, 1, 64, %p0;\nB:\n", 64, 0);
+    CHECK_MESSAGE(mixed.status.message.find("another reduction, or by none") != std::string::npos, mixed.status.message);
+  }
+
   TEST_CASE("mbarrier: counts, tokens, transactions") {
     check_body(
         ".shared .align 8 .b64 b;\n.reg .b64 %token;\nsetp.eq.u32 %p0, %t, 0; @%p0 "

@@ -236,6 +236,20 @@ TEST_SUITE("tools/tune") {
     for (const Candidate& c : enumerate({DataType::e4m3, 64, 64, Mask::full}, {1024}, {}).candidates) CHECK_FALSE(c.config.plan.late_store);
   }
 
+  TEST_CASE("a late vote is offered in 8 bit, where it is legal") {
+    SpaceOptions near;
+    near.distance = 2, near.softmaxes = {Softmax::guarded};
+    const Space space = enumerate({DataType::e4m3, 64, 64, Mask::full}, {1024}, near);
+    int late = 0;
+    for (const Candidate& c : space.candidates) {
+      late += c.config.plan.late_vote;
+      CHECK(gen::check_forward(c.config) == "");
+    }
+    CHECK(late > 0);
+    CHECK(has(space.illegal, "late_vote goes with neither"));
+    for (const Candidate& c : enumerate({DataType::bf16, 64, 64, Mask::full}, {1024}, {}).candidates) CHECK_FALSE(c.config.plan.late_vote);
+  }
+
   TEST_CASE("kernels of fast mode are offered where it is asked for, and then nothing else") {
     ProblemClass problem{DataType::e4m3, 128, 128, Mask::full};
     problem.v_transposed = true;
