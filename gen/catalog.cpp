@@ -196,10 +196,10 @@ EmittedKernel emit(const KernelConfig& config) {
   return config.plan.symmetric ? gen::emit_attention_symmetric(config) : gen::emit_attention_forward(config);
 }
 
-// Full: 384 keys. RMS error over plain's by 1 % at 1k keys and 3 % at 8k with three blocks of 128 (four: the same; two: 4 %), and
-// what chord words add. Causal rows take the maximum of their diagonal's block anyway and see half of the keys on average: with one block
-// more the error is - 1 to + 3 % of FlashAttention-3's, and speed + 2 to 4 % over three from 1k on, at head_dim 256 from 2k, where tiles
-// are short and each check is a vote (tools/bench/results/causal_one_check_e4m3_h200.csv).
+// Full: 384 keys. RMS error over plain's by 3.3 % at 1k keys, 4.7 at 2k, 3.5 at 8k and 2.7 at 16k with three blocks of 128, by 2.0 and 4.1 % at 1k and
+// 2k with four, 4.8 and 5.3 with two, and by what chord words add. Causal rows take the maximum of their diagonal's block anyway and see half of
+// the keys on average: with one block more the error is - 1 to + 3 % of FlashAttention-3's, and speed over three + 2 to 3.5 % at 1k and 2k,
+// 1 to 2 % at 4k and 8k, 0 to 1.6 % at 16k (tools/bench/results/causal_one_check_e4m3_h200.csv, tile_crossing_h200.csv).
 int checked_blocks(int tile_kv, bool all_keys) { return all_keys ? std::max(3, 384 / tile_kv) : 1; }
 
 // What each value of a plan gives alone, in % of speed: pairs of kernels of one tuning run that differ in nothing else (bf16, H200, in turns,
@@ -224,9 +224,8 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   p.dynamic_tiles = problem.mask == Mask::causal;
   int d = std::max(problem.head_dim, problem.head_dim_v);
   if (problem.eight_bit()) {
-    // Figures
-    // are TFLOP/s of `flashptx tune` (tools/bench/results/tune_e4m3_h200.csv), V^T's pass counted; this is the plan that
-    // is best from about 8k on, host/select_table.inc has the shorter lengths.
+    // Figures are TFLOP/s of `flashptx tune` (tools/bench/results/tune_e4m3_h200.csv), V^T's pass counted; this plan is within some
+    // percent of the best from about 8k on. host/select_table.inc has the best for each length.
     p.o_own_buffer = true, p.tile_kv = 128, p.guard_blocks = checked_blocks(p.tile_kv, problem.mask == Mask::full);
     if (d <= 128) {
       // Three warpgroups hide each other's softmax, so that none needs the registers of an overlap inside; at head_dim 64
@@ -243,7 +242,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
       if (d > 64 && problem.scale_rows == 16) p.warpgroups = 2;
       // Where the special-function units bind: + 2 to 8 % from 2k on (gen/tile/exp_direct.cpp).
       if (problem.scale_rows == 0 || problem.scale_rows == 128) p.chord_of_16 = d <= 64 ? 6 : 4;
-    } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1318 at 8k
+    } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1317 at 8k
       p.warpgroups = 2, p.kv_stages = 2, p.q_stages = 2, p.schedule = "overlap";
       if (problem.scale_rows != 0 && problem.scale_rows <= 32) p.schedule = "serial";  // overlap: spills
     } else {  // 1101 at 8k; overlap 1010

@@ -167,8 +167,8 @@ int checked_blocks(int tile_kv, bool all_keys);
 // an H200 (V = 15/16 everywhere), 47 % of O at 16384 keys, 73 % at 32768, 93 % at 131072; a model of it gives 3 % at
 // 2048, 11 % at 4096, 26 % at 8192 in the worst case, nothing to 1024. V of both signs hides it (RMS error
 // on normal data over the two-level kernel's: 1 % at 16k keys, 5 % at 64k, 11 % at 128k). Beyond it O is folded every
-// 2048 keys (gen/tile/fold.cpp: 3.2 %, measured from 16384 to 131072) for 2 to 4 % of the time; from 2049 keys on
-// that would cost as much at 4k and 8k (tools/bench/results/fold_from_2048_e4m3_h200.csv).
+// 2048 keys (gen/tile/fold.cpp: 3.2 %, measured from 16384 to 131072) for 2 to 6 % of the time; from 2049 keys on
+// that would cost 2 to 4 % at 4k and 8k (tools/bench/results/fold_from_2048_e4m3_h200.csv).
 constexpr int single_level_keys = 8192;
 Plan long_keys_plan(const ProblemClass& problem);
 // The same from a plan for fewer keys: O is folded where there is room (scales by blocks: of at least 32 rows, at head

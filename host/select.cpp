@@ -142,7 +142,7 @@ int kernel_scale_rows(const ForwardProblem& p) {
   return static_cast<int>(rows);
 }
 
-// V by rows in the kernel beside the pass and a kernel that takes V^T, TFLOP/s. Full, from the rows of host/select_table.inc: head_dim 64:
+// V by rows in the kernel beside the pass and a kernel that takes V^T, TFLOP/s. Full, from the rows that host/select_table.inc had then: head_dim 64:
 // 626 and 625 at 2k, 650 and 674 at 4k; 128: 979 and 958 at 2k, 990 and 1002 at 4k; 256: 992 and 989 at 1k; since then V by rows has
 // gained at 256 (seven warps transpose): in turns 1177 and 1233 at 2k (tools/bench/results/seven_transposers_e4m3_h200.csv). Causal, with one checked block
 // (causal_one_check_e4m3_h200.csv): 64: 525 and 522 at 2k, 602 and 610 at 4k; 128: 883 and 874 at 4k, 968 and 981 at 8k; 256: 808
@@ -209,7 +209,7 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
   if (c.eight_bit()) {
     about = p.v_transposed   ? "8 bit, V given transposed"
             : c.v_transposed ? "8 bit, V transposed by a pass of its own, into the workspace"
-                             : "8 bit, V transposed by three warps of the kernel";
+                             : "8 bit, V transposed by warps of the kernel";
     if (long_keys) about += "; sums in parts: more than " + std::to_string(single_level_keys) + " keys";
   }
   // Rows are by the larger head dimension; (192, 128) has tiles of its own (gen/catalog.cpp).

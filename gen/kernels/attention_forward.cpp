@@ -413,9 +413,10 @@ void emit_release_previous_q(ForwardContext& f) {
   });
 }
 
-// The next tile's first Q K^T can be issued before this tile's O is stored, if its Q does not wait for that store. Worth 0.5 to 1.5 % in 16 bits up to 2k at
-// head_dim 64, 1 % at 128, + 0.5 (512) to - 1 % at 256; 8 bits: 64 0 to + 4, 128 full 0 to + 1.5, causal 0 to - 2 % up to 1k. With a plain softmax in 8 bits
-// it costs 5 to 8 % at 512, with O in two passes at head_dim 256 0 to 5 % (tools/bench/results/tile_crossing_h200.csv): not traced.
+// The next tile's first Q K^T can be issued before this tile's O is stored, if its Q does not wait for that store. Worth 0.5 to 1 % in 16 bits up to 2k at
+// head_dim 64 full, causal nothing, 1 % at 128, + 0.5 (512) to - 1 % at 256; 8 bits: 64 - 2 to + 4, mostly + 1, 128 full - 1 to + 1.5, causal 0 to - 2 % up to 1k.
+// With a plain softmax in 8 bits it costs 7 to 8 % at 512 and head_dim 128, with O in two passes at head_dim 256 0 to 7 %
+// (tools/bench/results/tile_crossing_h200.csv): not traced.
 bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;

@@ -21,15 +21,15 @@
 // are scaled so that the sum falls to 56..112 and the block's largest p on a power of two, before P is rounded:
 // never a redo unless a p overflowed fp32. That the largest p of a row is exact in e4m3 matters: where one key
 // carries the row its rounding is the row's whole error. (plain has it exact always. Measured on outliers: without it
-// the worst element was 7.5 times plain's; as it stands RMS on normal data is above plain's by 1 % at 1k keys and 3 % at 8k with three checked
-// blocks, 4 % with two. The second condition at half the row's sum gives 1 % with two and costs 1 to 6 % of the time; at a
+// the worst element was 7.5 times plain's; as it stands RMS on normal data is above plain's by 3 % at 1k keys, 5 % at 2k and 3.5 % at 8k with three checked
+// blocks (gen/catalog.cpp). The second condition at half the row's sum gave 1 % with two, in an earlier state, and cost 1 to 6 % of the time; at a
 // quarter the error is 7 % below plain's at 1k keys, 2 % above at 8k, since then every block's largest p tends to be
 // exact, for 2 to 12 % of the time.) Rows whose first keys stand out keep offset 8; rows of many like scores end up lower, where nothing is
 // lost: their mean p is what the 256 holds down. Cost in the usual block: four adds and minima, two compares, a vote. Issue slots are 62 % used
-// at head_dim 64 (ncu), and the vote stands in the one chain of each warpgroup: without it 8 to 12 % faster at head_dim 64, 7 to 8 % at 128,
-// 4 % at 256, without the sums too 20, 9 and 6 % (tools/bench/results/vote_and_sums_e4m3_h200.csv; right on normal data alone). Behind its branch ptxas
+// at head_dim 64 and 4k (ncu, 50 % at 128), and the vote stands in the one chain of each warpgroup: without it the best kernels are 8 to 12 % faster at head_dim 64,
+// 7 to 8 % at 128, 4 % at 256, others from 4 % on; without the sums too 20, 9 and 6 % (tools/bench/results/vote_and_sums_e4m3_h200.csv; right on normal data alone). Behind its branch ptxas
 // could issue the conversions of P only by themselves; where registers allow, all or half of P is therefore packed beside its exponentials (early_words): the
-// conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full
+// conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full (16k 0)
 // and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv). Packed apart while P V reads P it costs a move a word:
 // - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
 // large p is then less exact), or the sums of P as packed, by the tensor cores.

@@ -19,8 +19,9 @@
 // warpgroups with seven transposing warps lose to three with three: 1 to 4 % on short causal rows, 10 to 20 % at 4k.
 // Blocks of 64 keys, at head_dim up to 64: V^T fills half of each row of 128 bytes, so that four warpgroups of 112 registers fit (S 32, O 32, P 8), as in 16 bits.
 // Expected: their causal diagonals waste half a block less and 256 rows divide what 192 do not, for twice the barriers a key. Measured: causal + 5 %
-// at 512, 12 % at 1k, level at 2k, full level at 512 and behind from 1k on, as a trip of 64 keys takes the 1640 clocks that it takes in 16 bits; at head_dim 128
-// 15 to 20 % slower than 128 keys (tools/bench/results/half_rows_e4m3_h200.csv).
+// at 512, 11 % at 1k, level at 2k beside 128 keys with as few checks; full level at 512 and, with as little error, 1 % behind at 1k, 6 % and more from 2k on: a trip takes as
+// long as in 16 bits. Three warpgroups lose 13 to 24 %; at head_dim 128 (192 rows) 64 keys were 8 to 16 % slower than 128, level at 512 causal
+// (tools/bench/results/half_rows_e4m3_h200.csv, causal_one_check_e4m3_h200.csv).
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
 #include <algorithm>
 #include <string>
@@ -140,7 +141,7 @@ void mark_slab(ForwardContext& f, const Reg& count, int slab, const Vec& clocks)
 void emit_transposer(ForwardContext& f) {
   Kernel& k = f.k;
   const SharedLayout& m = f.smem;
-  k.section("V to V^T, a third of the columns a warp");
+  k.section(f.transposers() == 3 ? "V to V^T, a third of the columns a warp" : "V to V^T, every seventh group of 16 columns a warp");
   TransposeLanes lanes = emit_transpose_lanes(f, m.raw);
   Reg count = k.b32("blocks_done"), is_data = k.pred("is_block"), first = k.pred("is_first_lane");
   k.mov_b32(count, 0);

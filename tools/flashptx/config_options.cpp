@@ -61,7 +61,7 @@ void add_config_options(Command& app, ConfigOptions& o) {
   app.add_option("--schedule", o.schedule, schedule_help);
   app.add_option("--ping-pong", o.ping_pong, "Token between warpgroups around their wgmma issue")->check(on_off);
   app.add_option("--softmax", o.softmax, "plain; lazy: rescale O only when the maximum grew enough;\n"
-                 "guarded: no maximum after the first block, a tile that overflows runs anew")
+                 "guarded: no maximum after the masked and the first blocks; what overflows is scaled (8 bit) or its tile runs anew")
       ->check(one_of({"plain", "lazy", "guarded"}));
   app.add_option("--lazy-threshold", o.lazy_threshold_log2, "Growth of the maximum, in powers of two");
   app.add_option("--dynamic-tiles", o.dynamic_tiles, "Tiles drawn from a counter, heaviest first")->check(on_off);

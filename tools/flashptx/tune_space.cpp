@@ -192,7 +192,7 @@ std::string not_worth_trying(const KernelConfig& c) {
     return "one warpgroup: nothing else can use the tensor cores during its softmax";
   if (p.tile_kv < 32)
     return "blocks under 32 keys: barriers and waits of a trip are paid for too few keys";
-  // tools/bench/results/half_rows_e4m3_h200.csv: 192 x 64 lost 8 to 27 %.
+  // tools/bench/results/half_rows_e4m3_h200.csv: 192 x 64 lost 13 to 24 %.
   if (c.problem.eight_bit() && p.tile_kv < 128 && p.warpgroups < 4)
     return "8 bit in blocks of 64 keys with fewer than four warpgroups: what a trip costs is paid for too few elements";
   // Eight stages gained 0.2 to 0.7 % at head_dim 64 and few blocks.
