@@ -254,6 +254,7 @@ void apply_fast(const ForwardProblem& p, Selection* out) {
   if (!fast_mode_holds(p)) out->config.plan.chord_of_16 = 0;
   if (!p.fast) return;
   if (fast_mode_holds(p)) out->config.plan = fast_plan(out->config.problem, out->config.plan);
+  check_more_blocks(p, &out->config);  // of a plain kernel
   const int words = out->config.plan.direct_of_16;
   out->reason = (words ? "fast mode, " + std::to_string(words) + " of 16 words of P direct, of the kernel chosen without it: "
                        : std::string("no fast mode for these scales or so many keys: ")) + out->reason;

@@ -66,14 +66,14 @@ namespace {
 bool holds_words_beside_s(const KernelConfig& c, int words) {
   const Plan& p = c.plan;
   const int rest = 24 + (p.fold_blocks ? 16 : 0) + (p.split_tail ? 16 : 0) + (c.problem.scale_rows ? 24 : 0) + (p.traced() ? 8 : 0);
-  return p.tile_kv / 2 + c.problem.head_dim_v / 2 + words * (p.table()->exps_under_pv() ? 2 : 1) + rest <= register_split(c).consumer;
+  return p.tile_kv / 2 + c.problem.head_dim_v / 2 + words * (p.table()->p_outlives_exps() ? 2 : 1) + rest <= register_split(c).consumer;
 }
 
 }  // namespace
 
 int ForwardContext::early_words() const {
   if (!checks_block_sums() || (dv() > 128 && transposers() == 3)) return 0;  // wide: spills, or products taken apart (C7512)
-  if (exps_under_pv() && n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
+  if (keeps_p() && n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
   // Until the vote S is needed as well.
   if (!folds() && holds_words_beside_s(config, n() / 8)) return n() / 8;
   return holds_words_beside_s(config, n() / 16) ? n() / 16 : 0;
@@ -121,7 +121,7 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.folds()) f.fold_scale = k.f32("fold_scale", 2), f.folded = k.pred("folded");
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
-  if (f.early_words()) f.p_next = f.exps_under_pv() ? k.b32("p_next", f.early_words()) : f.p;
+  if (f.early_words()) f.p_next = f.keeps_p() ? k.b32("p_next", f.early_words()) : f.p;
   if (f.looks_late()) f.over = k.pred("over_late"), f.block_sum = k.f32("late_sum", 2);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
@@ -1076,6 +1076,7 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.symmetric && (plan.ping_pong || plan.dynamic_tiles || plan.o_own_buffer || plan.q_stages != 1 ||
                          plan.softmax == Softmax::guarded))
     return "a symmetric kernel has no ping_pong, dynamic_tiles, o_own_buffer, second Q buffer or guarded softmax";
+  if (plan.symmetric && p.eight_bit()) return std::string("dtype ") + to_string(p.dtype) + " has no symmetric kernel: its scales come with the producer's tiles";
   if (plan.late_store && (p.eight_bit() || plan.softmax != Softmax::guarded || !plan.o_own_buffer || plan.symmetric))
     return "late_store is for 16-bit kernels with a producer, a guarded softmax and O's own buffer";
   if (plan.late_store && plan.split_tail && p.head_dim_v > 224)  // spills 4 bytes in blocks of 32 and 48 keys
@@ -1101,7 +1102,7 @@ std::string check_forward(const KernelConfig& c) {
   if (!bad.empty()) return bad + "\n" + draw(*s, 3);
   if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
     return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
-  if (plan.late_vote && (s->steps.back().what == Do::pack_p || s->exps_under_pv()))
+  if (plan.late_vote && std::any_of(s->steps.begin(), s->steps.end(), [](const Step& step) { return step.what == Do::pv && step.lag > 0; }))
     return "schedule \"" + s->name + "\" does not issue P V in the trip that packs P: late_vote must be off";
   if (plan.late_vote && !holds_words_beside_s(c, plan.tile_kv / 8))
     return at("tile_kv", plan.tile_kv, "leaves no registers for late_vote: S is kept until P V is issued");

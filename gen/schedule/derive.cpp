@@ -47,6 +47,13 @@ bool Schedule::exps_under_pv() const {
   return at(Do::pv)->lag > 0 && at(Do::pv) < at(Do::exp_sum) && at(Do::exp_sum) < at(Do::wait_pv);
 }
 
+bool Schedule::p_outlives_exps() const {
+  const auto at = [&](Do what) {
+    return std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.what == what; });
+  };
+  return at(Do::pv)->lag > 0 && at(Do::exp_sum) < at(Do::wait_pv);
+}
+
 namespace {
 
 // Replays commits and waits: wgmma groups complete in commit order (PTX ISA, wgmma.wait_group).

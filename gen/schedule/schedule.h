@@ -42,8 +42,10 @@ struct Schedule {
   bool has(Do what) const;
   // P V is over before the next S begins, so that P may live in S's registers.
   bool p_shares_s() const;
-  // P V of the block before is in flight, and reads P, while the exponentials are computed.
+  // P V of the block before is in flight while the exponentials are computed: only then can the assembler move them.
   bool exps_under_pv() const;
+  // P of the block before is still read by its P V, issued or not, when the exponentials begin.
+  bool p_outlives_exps() const;
 };
 
 // A step with what the derivation found out.

@@ -121,7 +121,7 @@ struct ForwardContext {
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Reg over;                     // late_vote: of this thread's sums
   Vec block_sum;                // late_vote: those of this thread's columns, by row
-  Vec p_next;                   // early_words: of the block's P, in p itself where no P V reads p during the exponentials
+  Vec p_next;                   // early_words: of the block's P, in p itself where the block before needs it no more
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
   Vec p_chord;                  // p of the chord words, f16x2
@@ -164,7 +164,7 @@ struct ForwardContext {
   // So many words of P are packed beside their exponentials, in front of the vote on the block's sums (softmax.cpp).
   int early_words() const;
   bool looks_late() const { return config.plan.late_vote; }
-  bool exps_under_pv() const { return config.plan.table()->exps_under_pv(); }
+  bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
   int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
   // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
   int p_offset_log2() const {

@@ -202,8 +202,8 @@ void recentre_huge(ForwardContext& f) {
   Kernel& k = f.k;
   k.if_rare(f.huge, [&] {
     if (f.scales_in_fma()) {
-      k.comment("S in log2 units in place");
-      for (int i = 0; i < f.s_acc.size(); ++i) k.fma_rn_f32(f.s_acc[i], f.s_acc[i], f.qk_scale[i / 2 % 2], f.v_shift);
+      k.comment("S in log2 units in place; what V's scale adds is taken off with the maximum, and comes back with the offset");
+      for (int i = 0; i < f.s_acc.size(); ++i) k.mul_f32(f.s_acc[i], f.s_acc[i], f.qk_scale[i / 2 % 2]);
       for (int r = 0; r < 2; ++r) k.mov_f32(f.qk_scale[r], f32_imm(1.0f));
     }
     k.scope([&] {
@@ -582,7 +582,7 @@ void emit_pack_early(ForwardContext& f) { pack_words(f, f.p_next, 0, f.early_wor
 void emit_pack_p(ForwardContext& f) {
   if (f.eight_bit()) {
     const int early = f.early_words();
-    for (int i = 0; i < early && f.exps_under_pv(); ++i) f.k.mov_b32(f.p[i], f.p_next[i]);
+    for (int i = 0; i < early && f.keeps_p(); ++i) f.k.mov_b32(f.p[i], f.p_next[i]);
     pack_words(f, f.p, early, f.p.size());
     return;
   }

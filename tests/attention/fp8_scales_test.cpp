@@ -1,8 +1,10 @@
 // Scales by blocks of rows against float64: the 8-bit values times their scales, which bf16 holds exactly where the
 // scales are powers of two, are the reference's input. Next: gen/tile/scales.cpp.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "tests/attention/beds.h"
 #include "tests/support.h"
 #include "tools/flashptx/runner.h"
 #include "tools/flashptx/session.h"
@@ -111,9 +113,46 @@ void all_blocks(Device& device, Attention& attention) {
     check_blocks(device, attention, Mask::full, 64, 70, 1200, {64, 128, 128},
                  "attn_fwd_e4m3_d64_full_vt_bs128__q192_kv128_s3_qs2__serial_pp_guarded3_dyn_ob_two", far);
 }
+
+// All scores equal, far beyond what one fma can take, V = 1 and its scale 4 for the first half of the keys, 1 for the others: O = 2.5.
+void check_far_scores(Device& device, Attention& attention) {
+  for (const auto& [rows, kernel] : std::vector<std::pair<std::int64_t, std::string>>{
+           {128, ""},
+           {64, ""},
+           {128, "attn_fwd_e4m3_d64_full_bs128__q128_kv128_s2_qs2__overlap_plain_dyn_ob"},
+           {128, "attn_fwd_e4m3_d64_full_bs128__q128_kv128_s2_qs2__overlap_lazy4_dyn_ob"},
+           {64, "attn_fwd_e4m3_d64_full_bs64__q256_kv64_s4_qs2__overlap_guarded1_dyn_ob"}})
+    for (double key : {16.0, 32.0, 448.0}) {
+      reference::Problem p;
+      p.dtype = DataType::e4m3, p.head_dim = p.head_dim_v = 64, p.seqlen_q = 64, p.seqlen_k = 256, p.scale = 1;
+      Case c = make_case(p, reference::Layout::bshd, reference::Inputs::random, 1, true, 0);
+      for (std::int64_t i = 0; i < p.seqlen_q * 64; ++i) reference::store(p.dtype, c.tensors.q.data(), i, i % 64 == 0 ? 128 : 0);
+      for (std::int64_t i = 0; i < p.seqlen_k * 64; ++i) {
+        reference::store(p.dtype, c.tensors.k.data(), i, i % 64 == 0 ? key : 0);
+        reference::store(p.dtype, c.tensors.v.data(), i, 1);
+      }
+      c.k_block = c.v_block = rows, c.q_scale = {1};
+      c.k_scale.assign(static_cast<std::size_t>(256 / rows), 1), c.v_scale = c.k_scale;
+      std::fill(c.v_scale.begin(), c.v_scale.begin() + static_cast<long>(c.v_scale.size() / 2), 4.0f);
+      ForwardChoice choice;
+      choice.kernel = kernel;
+      const Outcome r = run_case(device, attention, c, choice);
+      REQUIRE_MESSAGE(r.status.ok(), r.status.message);
+      float lse = 0;
+      std::memcpy(&lse, r.lse_bytes.data(), sizeof lse);
+      const double o = reference::load(DataType::bf16, r.o_bytes.data(), 0);
+      CHECK_MESSAGE(std::fabs(o - 2.5) < 0.01, r.kernel, " score ", 128 * key, ": O ", o);
+      CHECK_MESSAGE(std::fabs(lse - (128 * key + std::log(256.0))) < 0.02, r.kernel, " score ", 128 * key, ": LSE ", lse);
+    }
+}
+
 }  // namespace
 
 TEST_SUITE("attention/fp8 scales") {
+  TEST_CASE("emulator: scores beyond one fma, scales of V that differ by block") {
+    test::Bed& bed = test::emulator_bed();
+    check_far_scores(*bed.device, *bed.attention);
+  }
   TEST_CASE("emulator: by blocks of rows") {
     std::unique_ptr<Device> device;
     std::string note;

@@ -7,6 +7,7 @@
 
 #include "gen/catalog.h"
 #include "host/attention.h"
+#include "gen/schedule/text.h"
 #include "tests/support.h"
 #include "tools/flashptx/runner.h"
 
@@ -180,6 +181,33 @@ TEST_SUITE("gen/schedule") {
     CHECK(refused > 100);
     CHECK(accepted > 20);
     CHECK(ran.size() > 5);
+  }
+
+  // P V issued behind the exponentials of the next block: P must not be packed beside them into the registers that it reads.
+  TEST_CASE("8 bit: wherever the last P V stands between the exponentials and the packing, the kernel is right") {
+    reference::Problem p = small_problem(Mask::full);
+    p.dtype = DataType::e4m3, p.head_dim = p.head_dim_v = 64, p.seqlen_k = 700;
+    const Case c = make_case(p, reference::Layout::bshd, reference::Inputs::random, 5, true, 0);
+    for (const char* order : {"qk\nwait_qk\nfree_k\nmask_max\nexp_sum\npv lag 1\nwait_pv lag 1\nfree_v lag 1\nrescale_o\npack_p\n",
+                              "qk\nwait_qk\nfree_k\nmask_max\npv lag 1\nexp_sum\nwait_pv lag 1\nfree_v lag 1\nrescale_o\npack_p\n",
+                              "pv lag 1\nqk\nwait_qk\nwait_pv lag 1\nfree_v lag 1\nfree_k\nmask_max\nexp_sum\nrescale_o\npack_p\n"}) {
+      Schedule s;
+      std::string error;
+      REQUIRE_MESSAGE(parse_schedule(std::string("schedule mine\nabout x\n") + order, "t", &s, &error), error);
+      REQUIRE(check(s) == "");
+      KernelConfig config;
+      config.problem = {DataType::e4m3, 64, 64, Mask::full};
+      config.plan.warpgroups = 2, config.plan.kv_stages = 2, config.plan.o_own_buffer = true;
+      config.plan.softmax = Softmax::guarded, config.plan.guard_blocks = 1;
+      config.plan.follow(s);
+      EmulatorOptions options;
+      options.seed = 3, options.adversary_level = 2, options.multiprocessors = 2;
+      std::unique_ptr<Device> device;
+      REQUIRE(open_emulator(options, &device).ok());
+      Attention attention(*device);
+      const std::string wrong = run_case(*device, attention, c, {config.name(), "", s}).complaint();
+      CHECK_MESSAGE(wrong == "", order, ": ", wrong);
+    }
   }
 
   TEST_CASE("tokens anywhere in their order deadlock nothing") {

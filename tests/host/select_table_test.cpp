@@ -205,6 +205,11 @@ TEST_SUITE("host/select_table") {
         CHECK(checked(300, 100000, dim, block_rows).first * keys >= 384);
       }
     CHECK(checked(1024, 1024, 64, 0) == std::pair{1, 64});
+    ForwardProblem fast = problem(300, 64, Mask::causal, DataType::e4m3);  // of a plain kernel
+    fast.seqlen_k = 8000, fast.fast = true;
+    Selection s;
+    REQUIRE(select_forward(fast, &s).ok());
+    CHECK((s.config.plan.direct_of_16 != 0 && s.config.plan.guard_blocks * s.config.plan.tile_kv >= 384));
     CHECK(checked(1024, 3000, 64, 0) == std::pair{6, 64});
   }
 
@@ -223,6 +228,7 @@ TEST_SUITE("host/select_table") {
     CHECK(refusal("attn_fwd_e4m3_d64_causal_bs128" + plan).find("must be at most tile_kv, 64") != std::string::npos);
     CHECK(refusal("attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__overlap_guarded1_chord6_dyn_ob").find("must be a multiple of 4") != std::string::npos);
     CHECK(refusal("attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__overlap_guarded1_chord8_dyn_ob") == "");
+    CHECK(refusal("attn_fwd_e4m3_d64_full__q128_kv128_s2__overlap_lazy4_sym").find("has no symmetric kernel") != std::string::npos);
   }
 
   TEST_CASE("8 bit: every row of V^T in the background names a kernel of its own class, in one level; ranges are apart") {
