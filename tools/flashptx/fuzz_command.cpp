@@ -76,7 +76,7 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
 }
 
 // The host's choice, for so few keys never one that cuts tiles, as one that does, or (`late`) that stores O late or, in 8 bit,
-// writes V^T in the background, or both; "" where it can be neither.
+// writes V^T in the background or votes late, or several of these; "" where it can be neither.
 std::string altered_kernel(const Case& c, bool late) {
   Selection s;
   if (!select_forward(host_problem(c), &s).ok()) return "";
@@ -85,10 +85,11 @@ std::string altered_kernel(const Case& c, bool late) {
     own.problem.v_transposed = own.plan.v_background = true, own.plan.transposers = 3;
     if (gen::check_forward(own).empty()) s.config = own, name = own.name();
   }
-  for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store}) {
+  for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store, &Plan::late_vote}) {
     KernelConfig with = s.config;
     with.plan.*addition = true;
-    if ((addition == &Plan::late_store && !late) || !gen::check_forward(with).empty()) continue;
+    if (addition == &Plan::late_vote && with.plan.schedule == "overlap") with.plan.schedule = "trailing";
+    if ((addition != &Plan::split_tail && !late) || !gen::check_forward(with).empty()) continue;
     s.config = with, name = with.name();
   }
   return name;
@@ -113,7 +114,7 @@ void run_fuzz(const FuzzOptions& o) {
   struct Met {
     const char *part, *what;
     std::uint64_t cases = 0;
-  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_tail", "could cut tiles"}};
+  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_lv", "voted late"}, {"_tail", "could cut tiles"}};
   EmulatorOptions watched;
   watch_emulator(watched);
   for (; !interrupted() && (o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end); ++index) {

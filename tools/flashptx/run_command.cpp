@@ -180,6 +180,7 @@ void run_run(const RunOptions& o) {
   } else {
     std::cout << "device         " << describe(info) << "\n";
     print_text(c, of, v);
+    if (o.seeds > 1 && v.complaint.empty()) std::printf("orders         %d, the same bits from each\n", o.seeds);
   }
   const ExitCode code = exit_code(v);
   if (code != exit_ok) leave(code, "");

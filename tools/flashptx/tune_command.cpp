@@ -98,7 +98,10 @@ void run_assemble(const TuneCommand& o, WorkFolder& work, const Spaces& spaces) 
   }
   const int jobs =
       o.jobs > 0 ? o.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  std::printf("assemble: ptxas %s, %d at a time\n", assembler_version(ptxas).c_str(), jobs);
+  std::size_t all = 0;
+  for (const auto& [problem, space] : spaces) all += space.candidates.size();
+  std::printf("assemble: ptxas %s, %d at a time, %zu candidates of some tenths of a second each; what is done when it is stopped is kept\n",
+              assembler_version(ptxas).c_str(), jobs, all);
   for (const auto& [problem, space] : spaces) {
     const AssembleReport r = assemble_all(work, space.candidates, ptxas, jobs, !o.no_emulator);
     std::printf("%s: %d kept, %d dropped; %d of them known before\n", text_of(problem).c_str(),
