@@ -1047,8 +1047,8 @@ std::string check_forward(const KernelConfig& c) {
     return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
   if (plan.late_vote && (!p.eight_bit() || plan.softmax != Softmax::guarded || p.scale_rows || plan.two_level || plan.symmetric || plan.direct_of_16))
     return "late_vote is for 8-bit kernels with a guarded softmax, scales by head, one level and no direct words, whose codes may be e4m3's NaN";
-  if (plan.late_vote && (plan.fold_blocks || plan.cluster > 1 || plan.tile_kv > 128))  // spills, or products taken apart (C7512)
-    return "late_vote goes with neither fold_blocks nor cluster, and with blocks of at most 128 keys";
+  if (plan.late_vote && (plan.fold_blocks || plan.cluster > 1 || plan.tile_kv > 128 || p.head_dim_v > 128))  // spills, or products taken apart (C7512)
+    return "late_vote goes with neither fold_blocks nor cluster, and with blocks of at most 128 keys and a head_dim_v up to 128";
   const int widest = std::max(p.head_dim, p.head_dim_v);
   if (plan.fold_blocks && p.scale_rows && (widest > 128 || p.scale_rows < 32))  // spills (ptxas 13.0: 28 to 80 bytes at 256, 12 to 32 at 16 rows)
     return at("fold_blocks", plan.fold_blocks, "with scales by blocks is for blocks of at least 32 rows and head_dim up to 128: use two levels");
@@ -1102,6 +1102,11 @@ std::string check_forward(const KernelConfig& c) {
   if (!bad.empty()) return bad + "\n" + draw(*s, 3);
   if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
     return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
+  const auto place = [&](Do what) { return std::find_if(s->steps.begin(), s->steps.end(), [&](const Step& step) { return step.what == what; }); };
+  if (p.eight_bit() && (plan.softmax == Softmax::guarded || p.scale_rows) && place(Do::rescale_o) < place(Do::exp_sum))
+    return "schedule \"" + s->name + "\" scales O in front of exp_sum, which in 8 bit may still move the reference";
+  if (plan.ping_pong && plan.warpgroups > 1 && plan.kv_stages == 2 && place(Do::pv)->lag == 0 && place(Do::pv) < place(Do::token_pass))
+    return "schedule \"" + s->name + "\" keeps its turn over P V: with two stages V waits for a stage of K that other warpgroups free in their turn";
   if (plan.late_vote && std::any_of(s->steps.begin(), s->steps.end(), [](const Step& step) { return step.what == Do::pv && step.lag > 0; }))
     return "schedule \"" + s->name + "\" does not issue P V in the trip that packs P: late_vote must be off";
   if (plan.late_vote && !holds_words_beside_s(c, plan.tile_kv / 8))

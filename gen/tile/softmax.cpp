@@ -329,7 +329,7 @@ void emit_guard(ForwardContext& f, const Reg& failed) {
   });
 }
 
-// P, the sums and O (in the step rescale_o) of all the warp's rows but those to which the block adds next to nothing:
+// P, the sums and O (in the step rescale_o) of all the warp's rows but those to which the block adds next to nothing, a sum below 16 or below 2^-12 of the row's:
 // their largest p need not be exact, and scaling up block after block could overflow O.
 void rescale_block(ForwardContext& f, const Vec& sum) {
   Kernel& k = f.k;
@@ -339,7 +339,12 @@ void rescale_block(ForwardContext& f, const Vec& sum) {
     for (int r = 0; r < 2; ++r) {
       k.mov_f32(worst, sum[r]);
       quad_max_f32(k, worst, other);
-      k.setp("gtu", "f32", counts, worst, f32_imm(16.0f));
+      k.mov_f32(top, f.row_sum[r]);
+      quad_max_f32(k, top, other);
+      k.mul_f32(top, top, f32_imm(0x1p-12f));
+      k.max_f32(top, top, f32_imm(16.0f));
+      k.min_f32(top, top, f32_imm(kMostSum)).note("past it every row; else one that is scaled up block after block would leave fp32");
+      k.setp("gtu", "f32", counts, worst, top);
       std::vector<Reg> row = row_elements(f, r);
       k.max_f32(top, row[0], row[1]);
       for (std::size_t i = 2; i < row.size(); ++i) k.max_f32(top, top, row[i]);
@@ -506,6 +511,31 @@ void emit_exp_sum(ForwardContext& f) {
 
 namespace {
 
+// 8 bit: A register {row half} of 32 keys takes four bytes: two of accumulator block 2h and two of 2h + 1, the keys
+// that V^T holds at positions 4t .. 4t + 3 (gen/tile/key_order.h). No shuffle.
+void pack_p_e4m3(ForwardContext& f, const Vec& p, int from, int end) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Vec half = k.b16("p_half", 2);
+    for (int i = from; i < end; ++i) {
+      int r = i % 2, first = 16 * (i / 4) + 8 * (i / 2 % 2) + 2 * r;  // of S
+      for (int h = 0; h < 2; ++h)
+        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[first + 4 * h + 1], f.s_acc[first + 4 * h]);
+      k.mov_b32(p[i], half.all());
+    }
+  });
+}
+
+void pack_words(ForwardContext& f, const Vec& p, int first, int end) {
+  if (first == end) return;
+  if (f.saves_exps()) emit_pack_p_direct(f, p, first, end);
+  else pack_p_e4m3(f, p, first, end);
+}
+
+}  // namespace
+
+namespace {
+
 void scale_o_by_alpha(ForwardContext& f) {
   Kernel& k = f.k;
   for (int i = 0; i < f.o_acc.size(); ++i) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
@@ -532,7 +562,7 @@ void emit_late_look(ForwardContext& f, int lag, bool first) {
     scale_o_by_alpha(f);
     k.mov_pred(f.grew, 0).note("O is scaled");
     if (f.saves_exps()) emit_take_back_direct(f, f.block_sum, true);
-    emit_pack_early(f);
+    pack_words(f, f.p, 0, f.p.size());
     emit_pv_again(f, lag, false);
   };
   if (!first)  // the first block's maximum is taken
@@ -551,31 +581,6 @@ void emit_rescale_o(ForwardContext& f) {
   if (f.config.plan.softmax == Softmax::plain) rescale();
   else k.if_rare(f.grew, rescale, "the reference did not move");
 }
-
-namespace {
-
-// 8 bit: A register {row half} of 32 keys takes four bytes: two of accumulator block 2h and two of 2h + 1, the keys
-// that V^T holds at positions 4t .. 4t + 3 (gen/tile/key_order.h). No shuffle.
-void pack_p_e4m3(ForwardContext& f, const Vec& p, int from, int end) {
-  Kernel& k = f.k;
-  k.scope([&] {
-    Vec half = k.b16("p_half", 2);
-    for (int i = from; i < end; ++i) {
-      int r = i % 2, first = 16 * (i / 4) + 8 * (i / 2 % 2) + 2 * r;  // of S
-      for (int h = 0; h < 2; ++h)
-        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half[h], f.s_acc[first + 4 * h + 1], f.s_acc[first + 4 * h]);
-      k.mov_b32(p[i], half.all());
-    }
-  });
-}
-
-void pack_words(ForwardContext& f, const Vec& p, int first, int end) {
-  if (first == end) return;
-  if (f.saves_exps()) emit_pack_p_direct(f, p, first, end);
-  else pack_p_e4m3(f, p, first, end);
-}
-
-}  // namespace
 
 void emit_pack_early(ForwardContext& f) { pack_words(f, f.p_next, 0, f.early_words()); }
 

@@ -1,4 +1,4 @@
-// P V in flight before the vote on its P is looked at (Plan::late_vote): right for every size, order and number of CTAs, with the same bits in each; what it
+// P V in flight before the vote on its P is looked at (Plan::late_vote): right for every size, order and number of CTAs, with the same bits where no tile is done again; what it
 // goes with; and that the branch which takes P V back has run, for one warp's rows and for all.
 // Next: gen/tile/softmax.cpp (emit_late_look), redo_test.cpp (its two kinds of kernel past the range).
 #include <cmath>
@@ -82,6 +82,7 @@ TEST_SUITE("attention/late vote") {
              {"attn_fwd_e4m3_d64_full_bs128__q192_kv128_s2_qs2__serial_guarded3_lv_dyn_ob", "scales by head"},
              {"attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__serial_guarded3_fast8_lv_dyn_ob", "no direct words"},
              {"attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__serial_guarded3_lv_dyn_ob_fold16", "neither fold_blocks nor cluster"},
+             {"attn_fwd_e4m3_d144_full__q64_kv128_s2__serial_guarded1_lv_ob", "a head_dim_v up to 128"},
              {"attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__overlap_guarded3_lv_dyn_ob", "does not issue P V in the trip that packs P"},
              {"attn_fwd_e4m3_d128_full__q192_kv128_s2_qs2__serial_guarded3_lv_dyn_ob", "leaves no registers for late_vote"}})
       CHECK_MESSAGE(refusal(name).find(why) != std::string::npos, name, ": ", refusal(name));

@@ -193,6 +193,38 @@ TEST_SUITE("attention/redo") {
     }
   }
 
+  // Rows whose scores fall a little from block to block, beside one that rises: each block scales all of its warp's rows (with late_vote its
+  // warpgroup's) anew, and the falling ones must not be scaled up until O or a sum leaves fp32.
+  TEST_CASE("8 bit: rows that fall for long beside one that rises") {
+    for (const char* name : {"attn_fwd_e4m3_d64_full__q64_kv64_s2__serial_guarded1_ob", "attn_fwd_e4m3_d64_full__q64_kv64_s2__serial_guarded1_lv_ob",
+                             "attn_fwd_e4m3_ve5m2_d64_full__q64_kv64_s2__trailing_guarded1_chord8_ob"})
+      for (const auto& [keys, value] : std::vector<std::pair<std::int64_t, double>>{{4096, 1}, {4160, 1}, {4000, 448}}) {
+        const KernelConfig c = test::kernel_named(name);
+        reference::Problem p;
+        p.dtype = c.problem.dtype, p.dtype_v = c.problem.dtype_v, p.heads_q = p.heads_kv = 1, p.head_dim = p.head_dim_v = 64;
+        p.seqlen_q = 64, p.seqlen_k = keys, p.scale = std::log(2.0f);
+        reference::Tensors t = reference::make_tensors(p, reference::Layout::bshd, reference::Inputs::random, 1);
+        for (std::int64_t i = 0; i < p.seqlen_q * 64; ++i) {
+          const std::int64_t row = i / 64, d = i % 64;
+          reference::store(p.dtype, t.q.data(), i, d < 3 ? row != 20 : d < 5 ? row == 20 : 0);
+        }
+        for (std::int64_t i = 0; i < keys * 64; ++i) {
+          const std::int64_t key = i / 64, d = i % 64;
+          const double block = std::floor(static_cast<double>(keys - 1 - key) / 64), falls = -1.875 * block, rises = 3 * block;
+          const double high = 16 * std::round(falls / 16), middle = std::round(falls - high), top = 16 * std::round(rises / 16);
+          const double columns[] = {high, middle, falls - high - middle, top, rises - top};
+          reference::store(p.type_k(), t.k.data(), i, d < 5 ? columns[d] : 0);
+          reference::store(p.type_v(), t.v.data(), i, value * (d % 3 ? 1 : 0.5));
+        }
+        const Case data = make_case(std::move(t), reference::Layout::bshd, true, 0);
+        Bed bed = bed_of(0, 2, c);
+        ForwardChoice choice;
+        choice.kernel = name;
+        const Outcome r = run_case(*bed.device, *bed.attention, data, choice);
+        CHECK_MESSAGE(r.ok(), std::string(name), " ", keys, " keys: ", r.complaint());
+      }
+  }
+
   TEST_CASE("gpu: jumps below, above and far past the range, in one, some and all tiles") {
     Bed& gpu = test::gpu_bed();
     if (!gpu.device) FLASHPTX_SKIP("no GPU: " + gpu.missing);

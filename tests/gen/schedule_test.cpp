@@ -6,6 +6,7 @@
 #include <set>
 
 #include "gen/catalog.h"
+#include "gen/kernels/attention_forward.h"
 #include "host/attention.h"
 #include "gen/schedule/text.h"
 #include "tests/support.h"
@@ -208,6 +209,37 @@ TEST_SUITE("gen/schedule") {
       const std::string wrong = run_case(*device, attention, c, {config.name(), "", s}).complaint();
       CHECK_MESSAGE(wrong == "", order, ": ", wrong);
     }
+  }
+
+  TEST_CASE("8 bit: O scaled in front of the exponentials, or the turn kept over P V with two stages: refused by name") {
+    const auto refusal = [](const char* order, DataType dtype, Softmax softmax, int stages) {
+      Schedule s;
+      std::string error;
+      REQUIRE_MESSAGE(parse_schedule(std::string("schedule mine\nabout x\n") + order, "t", &s, &error), error);
+      REQUIRE(check(s) == "");
+      KernelConfig c;
+      c.problem = {dtype, 64, 64, Mask::full};
+      c.plan.warpgroups = 2, c.plan.kv_stages = stages, c.plan.o_own_buffer = true, c.plan.softmax = softmax, c.plan.ping_pong = true;
+      c.plan.follow(s);
+      return gen::check_forward(c);
+    };
+    const char* early = "qk\nwait_qk\nfree_k\nmask_max\nrescale_o\nexp_sum\npack_p\npv\nwait_pv\nfree_v\n";
+    CHECK(refusal(early, DataType::e4m3, Softmax::guarded, 2).find("may still move the reference") != std::string::npos);
+    CHECK(refusal(early, DataType::e4m3, Softmax::plain, 2) == "");
+    CHECK(refusal(early, DataType::bf16, Softmax::guarded, 2) == "");
+    const char* greedy = "token_wait\nqk\nwait_qk\nfree_k\nmask_max\nexp_sum\nrescale_o\npack_p\npv\nwait_pv\nfree_v\ntoken_pass\n";
+    CHECK(refusal(greedy, DataType::bf16, Softmax::lazy, 2).find("keeps its turn over P V") != std::string::npos);
+    CHECK(refusal(greedy, DataType::bf16, Softmax::lazy, 3) == "");
+  }
+
+  TEST_CASE("a plan that follows another table keeps no late store or late vote that it cannot have") {
+    KernelConfig c;
+    REQUIRE(KernelConfig::parse("attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_late", &c, nullptr));
+    c.plan.follow(table("serial"));
+    CHECK(gen::check_forward(c) == "");
+    REQUIRE(KernelConfig::parse("attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__serial_guarded3_lv_dyn_ob", &c, nullptr));
+    c.plan.follow(table("overlap"));
+    CHECK(gen::check_forward(c) == "");
   }
 
   TEST_CASE("tokens anywhere in their order deadlock nothing") {
