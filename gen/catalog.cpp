@@ -40,8 +40,7 @@ void Plan::follow(const Schedule& s) {
   own_schedule.reset();
   if (!find_forward_schedule(s.name)) own_schedule = s;
   if (!s.has(Do::token_wait)) ping_pong = false;
-  const bool pv_lags = std::any_of(s.steps.begin(), s.steps.end(), [](const Step& step) { return step.what == Do::pv && step.lag > 0; });
-  if (pv_lags) late_vote = false;
+  if (s.has(Do::pv) && s.step(Do::pv)->lag > 0) late_vote = false;
   else late_store = false;  // no P V is in flight at a tile's end
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }

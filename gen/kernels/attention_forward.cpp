@@ -69,15 +69,16 @@ bool holds_words_beside_s(const KernelConfig& c, int words) {
   return p.tile_kv / 2 + c.problem.head_dim_v / 2 + words * (p.table()->p_outlives_exps() ? 2 : 1) + rest <= register_split(c).consumer;
 }
 
+int early_words(const ForwardContext& f) {
+  if (!f.checks_block_sums() || (f.dv() > 128 && f.transposers() == 3)) return 0;  // wide: spills, or products taken apart (C7512)
+  if (f.keeps_p() && f.n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
+  // Until the vote S is needed as well.
+  if (!f.folds() && holds_words_beside_s(f.config, f.n() / 8)) return f.n() / 8;
+  return holds_words_beside_s(f.config, f.n() / 16) ? f.n() / 16 : 0;
+}
+
 }  // namespace
 
-int ForwardContext::early_words() const {
-  if (!checks_block_sums() || (dv() > 128 && transposers() == 3)) return 0;  // wide: spills, or products taken apart (C7512)
-  if (keeps_p() && n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
-  // Until the vote S is needed as well.
-  if (!folds() && holds_words_beside_s(config, n() / 8)) return n() / 8;
-  return holds_words_beside_s(config, n() / 16) ? n() / 16 : 0;
-}
 
 // lazy: the threshold in units of S.
 void emit_lazy_slack(ForwardContext& f) {
@@ -121,7 +122,8 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.folds()) f.fold_scale = k.f32("fold_scale", 2), f.folded = k.pred("folded");
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
-  if (f.early_words()) f.p_next = f.keeps_p() ? k.b32("p_next", f.early_words()) : f.p;
+  f.early_words = early_words(f);
+  if (f.early_words) f.p_next = f.keeps_p() ? k.b32("p_next", f.early_words) : f.p;
   if (f.looks_late()) f.over = k.pred("over_late"), f.block_sum = k.f32("late_sum", 2);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
@@ -360,7 +362,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
     case Do::pv:
       k.section("O += P V");
       emit_pv(f, step.lag);
-      emit_late_look(f, step.lag, step.first);
+      emit_late_look(f, step.first);
       break;
   }
 }
@@ -1102,12 +1104,11 @@ std::string check_forward(const KernelConfig& c) {
   if (!bad.empty()) return bad + "\n" + draw(*s, 3);
   if (plan.ping_pong && plan.warpgroups > 1 && !s->has(Do::token_wait))
     return "schedule \"" + s->name + "\" passes no token: ping_pong must be off";
-  const auto place = [&](Do what) { return std::find_if(s->steps.begin(), s->steps.end(), [&](const Step& step) { return step.what == what; }); };
-  if (p.eight_bit() && (plan.softmax == Softmax::guarded || p.scale_rows) && place(Do::rescale_o) < place(Do::exp_sum))
+  if (p.eight_bit() && (plan.softmax == Softmax::guarded || p.scale_rows) && s->step(Do::rescale_o) < s->step(Do::exp_sum))
     return "schedule \"" + s->name + "\" scales O in front of exp_sum, which in 8 bit may still move the reference";
-  if (plan.ping_pong && plan.warpgroups > 1 && plan.kv_stages == 2 && place(Do::pv)->lag == 0 && place(Do::pv) < place(Do::token_pass))
+  if (plan.ping_pong && plan.warpgroups > 1 && plan.kv_stages == 2 && s->step(Do::pv)->lag == 0 && s->step(Do::pv) < s->step(Do::token_pass))
     return "schedule \"" + s->name + "\" keeps its turn over P V: with two stages V waits for a stage of K that other warpgroups free in their turn";
-  if (plan.late_vote && std::any_of(s->steps.begin(), s->steps.end(), [](const Step& step) { return step.what == Do::pv && step.lag > 0; }))
+  if (plan.late_vote && s->step(Do::pv)->lag > 0)
     return "schedule \"" + s->name + "\" does not issue P V in the trip that packs P: late_vote must be off";
   if (plan.late_vote && !holds_words_beside_s(c, plan.tile_kv / 8))
     return at("tile_kv", plan.tile_kv, "leaves no registers for late_vote: S is kept until P V is issued");

@@ -31,28 +31,20 @@ int Schedule::max_lag() const {
   return lag;
 }
 
-bool Schedule::has(Do what) const {
-  return std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.what == what; });
+const Step* Schedule::step(Do what) const {
+  return std::find_if(steps.data(), steps.data() + steps.size(), [&](const Step& s) { return s.what == what; });
 }
+
+bool Schedule::has(Do what) const { return step(what) != steps.data() + steps.size(); }
 
 bool Schedule::p_shares_s() const {
   return std::none_of(steps.begin(), steps.end(),
                       [](const Step& s) { return (s.what == Do::pv || s.what == Do::wait_pv) && s.lag > 0; });
 }
 
-bool Schedule::exps_under_pv() const {
-  const auto at = [&](Do what) {
-    return std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.what == what; });
-  };
-  return at(Do::pv)->lag > 0 && at(Do::pv) < at(Do::exp_sum) && at(Do::exp_sum) < at(Do::wait_pv);
-}
+bool Schedule::exps_under_pv() const { return p_outlives_exps() && step(Do::pv) < step(Do::exp_sum); }
 
-bool Schedule::p_outlives_exps() const {
-  const auto at = [&](Do what) {
-    return std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.what == what; });
-  };
-  return at(Do::pv)->lag > 0 && at(Do::exp_sum) < at(Do::wait_pv);
-}
+bool Schedule::p_outlives_exps() const { return step(Do::pv)->lag > 0 && step(Do::exp_sum) < step(Do::wait_pv); }
 
 namespace {
 

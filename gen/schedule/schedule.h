@@ -40,6 +40,7 @@ struct Schedule {
   std::vector<Step> steps;  // one trip of the steady state, in program order
   int max_lag() const;
   bool has(Do what) const;
+  const Step* step(Do what) const;  // the first of its kind, or the end; what is earlier in the trip compares less
   // P V is over before the next S begins, so that P may live in S's registers.
   bool p_shares_s() const;
   // P V of the block before is in flight while the exponentials are computed: only then can the assembler move them.

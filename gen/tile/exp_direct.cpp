@@ -289,13 +289,9 @@ void sum_elements(ForwardContext& f, const Reg& to, int r) {
 
 }  // namespace
 
-// In the rare branch: p of all words into S's registers and their sums; `decoded`: p, scaled meanwhile, back into words. Late: a sum that is infinite stays so.
-void emit_take_back_direct(ForwardContext& f, const Vec& sum, bool decoded) {
+// Late, sums that are infinite stay so.
+void emit_decode_words(ForwardContext& f, const Vec& sum) {
   Kernel& k = f.k;
-  if (decoded) {
-    encode_all(f);
-    return;
-  }
   decode_all(f);
   if (!f.looks_late()) {
     for (int r = 0; r < 2; ++r) sum_elements(f, sum[r], r);
@@ -310,6 +306,8 @@ void emit_take_back_direct(ForwardContext& f, const Vec& sum, bool decoded) {
     }
   });
 }
+
+void emit_encode_words(ForwardContext& f) { encode_all(f); }
 
 void emit_exp_sum_direct(ForwardContext& f) {
   Kernel& k = f.k;
@@ -342,24 +340,22 @@ void emit_exp_sum_direct(ForwardContext& f) {
     }
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
+    const auto mark_lost = [&] {  // chords past f16
+      if (!f.chord_words()) return;
+      k.setp("ne", "u32", also, s.steps, 0);
+      for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
+    };
     if (f.looks_late()) {
-      if (f.chord_words()) {
-        k.setp("ne", "u32", also, s.steps, 0);
-        for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
-      }
-      k.mov_pred(f.over, over);
-      for (int r = 0; r < 2; ++r) k.mov_f32(f.block_sum[r], sum[r]);
+      mark_lost();
+      emit_keep_vote(f, over, sum);
       return;
     }
     k.vote_sync_any_pred(over, over);
     k.if_rare(over, [&] {
-      emit_take_back_direct(f, sum, false);
-      if (f.chord_words()) {
-        k.setp("ne", "u32", also, s.steps, 0);
-        for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
-      }
+      emit_decode_words(f, sum);
+      mark_lost();
       rescale_block(f, sum);
-      emit_take_back_direct(f, sum, true);
+      emit_encode_words(f);
       emit_pack_early(f);
     }, "no p can exceed 256");
     for (int r = 0; r < 2; ++r) {

@@ -121,6 +121,7 @@ struct ForwardContext {
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   Reg over;                     // late_vote: of this thread's sums
   Vec block_sum;                // late_vote: those of this thread's columns, by row
+  int early_words = 0;          // so many words of P are packed beside their exponentials, in front of the vote on the block's sums
   Vec p_next;                   // early_words: of the block's P, in p itself where the block before needs it no more
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
@@ -161,8 +162,6 @@ struct ForwardContext {
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
   // 8 bit with guarded: a block's sums are checked before they join the row's, so that one register holds a row's.
   bool checks_block_sums() const { return eight_bit() && guarded(); }
-  // So many words of P are packed beside their exponentials, in front of the vote on the block's sums (softmax.cpp).
-  int early_words() const;
   bool looks_late() const { return config.plan.late_vote; }
   bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
   int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
@@ -268,10 +267,12 @@ void rescale_block(ForwardContext& f, const Vec& sum);
 void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted);
 void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: part of P without exponentials
 void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  // words [first, end)
-void emit_late_look(ForwardContext& f, int lag, bool first);  // softmax.cpp: late_vote, behind P V of the block at work
-void emit_take_back_direct(ForwardContext& f, const Vec& sum, bool decoded);  // exp_direct.cpp: its parts
-void emit_pv_again(ForwardContext& f, int lag, bool take_back);  // tile_product.cpp
+void emit_decode_words(ForwardContext& f, const Vec& sum);  // the rare branch: p of all words into S's registers, and their sums
+void emit_encode_words(ForwardContext& f);            // and back
 void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
+void emit_keep_vote(ForwardContext& f, const Reg& over, const Vec& sum);  // late_vote: for
+void emit_late_look(ForwardContext& f, bool first);   // this, behind P V of the block at work
+void emit_pv_again(ForwardContext& f, int sign);      // tile_product.cpp: that P V once more, or its negative
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage

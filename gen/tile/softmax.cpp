@@ -30,7 +30,7 @@
 // 7 to 8 % at 128, 4 % at 256, others from 4 % on; without the sums too 20, 9 and 6 % (tools/bench/results/vote_and_sums_e4m3_h200.csv; right on normal data alone). Behind its branch ptxas
 // could issue the conversions of P only by themselves; where registers allow, all or half of P is therefore packed beside its exponentials (early_words): the
 // conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full (16k 0)
-// and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv). Packed apart while P V reads P it costs a move a word:
+// and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv: ratios to FlashAttention-3 of two runs one after the other, whose clocks differ). Packed apart while P V reads P it costs a move a word:
 // - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
 // large p is then less exact), or the sums of P as packed, by the tensor cores.
 #include <cfloat>
@@ -453,8 +453,7 @@ void exp_sum_of_block(ForwardContext& f) {
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
     if (f.looks_late()) {
-      k.mov_pred(f.over, over);
-      for (int r = 0; r < 2; ++r) k.mov_f32(f.block_sum[r], sum[r]);
+      emit_keep_vote(f, over, sum);
       return;
     }
     k.vote_sync_any_pred(over, over);
@@ -532,10 +531,6 @@ void pack_words(ForwardContext& f, const Vec& p, int first, int end) {
   else pack_p_e4m3(f, p, first, end);
 }
 
-}  // namespace
-
-namespace {
-
 void scale_o_by_alpha(ForwardContext& f) {
   Kernel& k = f.k;
   for (int i = 0; i < f.o_acc.size(); ++i) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
@@ -544,26 +539,31 @@ void scale_o_by_alpha(ForwardContext& f) {
 
 }  // namespace
 
+void emit_keep_vote(ForwardContext& f, const Reg& over, const Vec& sum) {
+  f.k.mov_pred(f.over, over);
+  for (int r = 0; r < 2; ++r) f.k.mov_f32(f.block_sum[r], sum[r]);
+}
+
 // late_vote: the block's P V is in flight already, so that neither the vote nor the branch stands in front of it. Where the vote says that it should not be, it is
 // taken back by the product of -P (what the tensor cores cut meanwhile is below 2^-13 of the block's share; P saturates, it is never NaN), and P, the sums
 // and O are scaled as they are where the vote is looked at in front. A product is the warpgroup's, so the vote is too: bar.red.
 // Expected: 8 to 12 % at head_dim 64, the vote's whole cost (above), less what bar.red takes, 40 to 60 clocks that pass under P V; in `trailing` less
 // 2 to 4 % up to 1k for the crossing of tiles that it leaves no registers for. Not measured yet: no row of host/select_table.inc has it.
-void emit_late_look(ForwardContext& f, int lag, bool first) {
+void emit_late_look(ForwardContext& f, bool first) {
   if (!f.looks_late()) return;
   Kernel& k = f.k;
   const auto take_back = [&] {
     k.section("P V taken back, P scaled");
     k.wgmma_wait_group(0).note("the product of a P that may saturate");
-    emit_pv_again(f, lag, true);
-    k.wgmma_wait_group(0);
-    if (f.saves_exps()) emit_take_back_direct(f, f.block_sum, false);
+    emit_pv_again(f, -1);
+    k.wgmma_wait_group(0).note("O is what it was");
+    if (f.saves_exps()) emit_decode_words(f, f.block_sum);
     rescale_block(f, f.block_sum);
     scale_o_by_alpha(f);
     k.mov_pred(f.grew, 0).note("O is scaled");
-    if (f.saves_exps()) emit_take_back_direct(f, f.block_sum, true);
+    if (f.saves_exps()) emit_encode_words(f);
     pack_words(f, f.p, 0, f.p.size());
-    emit_pv_again(f, lag, false);
+    emit_pv_again(f, 1);
   };
   if (!first)  // the first block's maximum is taken
     k.scope([&] {
@@ -577,18 +577,16 @@ void emit_late_look(ForwardContext& f, int lag, bool first) {
 
 void emit_rescale_o(ForwardContext& f) {
   Kernel& k = f.k;
-  auto rescale = [&] { scale_o_by_alpha(f); };
-  if (f.config.plan.softmax == Softmax::plain) rescale();
-  else k.if_rare(f.grew, rescale, "the reference did not move");
+  if (f.config.plan.softmax == Softmax::plain) scale_o_by_alpha(f);
+  else k.if_rare(f.grew, [&] { scale_o_by_alpha(f); }, "the reference did not move");
 }
 
-void emit_pack_early(ForwardContext& f) { pack_words(f, f.p_next, 0, f.early_words()); }
+void emit_pack_early(ForwardContext& f) { pack_words(f, f.p_next, 0, f.early_words); }
 
 void emit_pack_p(ForwardContext& f) {
   if (f.eight_bit()) {
-    const int early = f.early_words();
-    for (int i = 0; i < early && f.keeps_p(); ++i) f.k.mov_b32(f.p[i], f.p_next[i]);
-    pack_words(f, f.p, early, f.p.size());
+    for (int i = 0; i < f.early_words && f.keeps_p(); ++i) f.k.mov_b32(f.p[i], f.p_next[i]);
+    pack_words(f, f.p, f.early_words, f.p.size());
     return;
   }
   // A operand register r of key step t holds S elements 8t + 2r (low half) and 8t + 2r + 1: no shuffle.
