@@ -26,7 +26,7 @@
 // quarter the error is 7 % below plain's at 1k keys, 2 % above at 8k, since then every block's largest p tends to be
 // exact, for 2 to 12 % of the time.) Rows whose first keys stand out keep offset 8; rows of many like scores end up lower, where nothing is
 // lost: their mean p is what the 256 holds down. Cost in the usual block: four adds and minima, two compares, a vote. Issue slots are 62 % used
-// at head_dim 64 and 4k (ncu, 50 % at 128), and the vote stands in the one chain of each warpgroup: without it the best kernels are 8 to 12 % faster at head_dim 64,
+// at head_dim 64 and 4k (50 % at 128: counters_e4m3_h200.csv), and the vote stands in the one chain of each warpgroup: without it the best kernels are 8 to 12 % faster at head_dim 64,
 // 7 to 8 % at 128, 4 % at 256, others from 4 % on; without the sums too 20, 9 and 6 % (tools/bench/results/vote_and_sums_e4m3_h200.csv; right on normal data alone). Behind its branch ptxas
 // could issue the conversions of P only by themselves; where registers allow, all or half of P is therefore packed beside its exponentials (early_words): the
 // conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full (16k 0)

@@ -19,8 +19,8 @@
 // warpgroups with seven transposing warps lose to three with three: 1 to 4 % on short causal rows, 10 to 20 % at 4k.
 // Blocks of 64 keys, at head_dim up to 64: V^T fills half of each row of 128 bytes, so that four warpgroups of 112 registers fit (S 32, O 32, P 8), as in 16 bits.
 // Expected: their causal diagonals waste half a block less and 256 rows divide what 192 do not, for twice the barriers a key. Measured: causal + 5 %
-// at 512, 11 % at 1k, level at 2k beside 128 keys with as few checks; full level at 512 and, with as little error, 1 % behind at 1k, 6 % and more from 2k on: a trip takes as
-// long as in 16 bits. Three warpgroups lose 13 to 24 %; at head_dim 128 (192 rows) 64 keys were 8 to 16 % slower than 128, level at 512 causal
+// at 512, 11 % at 1k, level at 2k beside 128 keys with as few checks; full level at 512 and, with as little error, 1 % behind at 1k, 5 % and more from 2k on: by these times a trip
+// takes as long as in 16 bits. Three warpgroups lose 13 to 24 %; at head_dim 128 (192 rows) 64 keys were 8 to 16 % slower than 128, level at 512 causal
 // (tools/bench/results/half_rows_e4m3_h200.csv, causal_one_check_e4m3_h200.csv).
 // Next: gen/tile/tile_load.cpp (raw V arrives), gen/tile/tile_product.cpp (V^T is read).
 #include <algorithm>

@@ -74,6 +74,48 @@ TEST_SUITE("attention/late vote") {
     }
   }
 
+  TEST_CASE("a wait, a fence or the vote less in the branch that takes P V back is noticed") {
+    const std::string name = voting_late[1], clean = emit(test::kernel_named(name)).text;
+    const std::string fence = "wgmma.fence.sync.aligned;", branch = "P V taken back, P scaled";
+    const auto without = [&](const std::string& from, const std::string& what, const std::string& instead) {
+      const std::size_t at = clean.find(what, clean.find(from));
+      REQUIRE_MESSAGE(at != std::string::npos, what);
+      return std::string(clean).replace(at, what.size(), instead);
+    };
+    const std::size_t scaled = clean.find("largest_p", clean.find(branch));
+    REQUIRE(scaled != std::string::npos);
+    const std::size_t last_fence = clean.find(fence, scaled);
+    REQUIRE(last_fence != std::string::npos);
+    const std::pair<std::string, std::string> edits[] = {
+        {"nothing", clean},
+        {"the wait for O", without(branch + "\n", "wgmma.wait_group.sync.aligned 0;                // O is what it was", "")},
+        {"the fence behind the scaling", std::string(clean).replace(last_fence, fence.size(), "")},
+        {"the warpgroup's vote", without("%vote_barrier;", "@!%some_warp_is_over bra", "@!%over_late bra")},
+        {"the product that takes back", without(branch, "%o_keep, -1, 1;", "%o_keep, 1, 1;")},
+    };
+    reference::Problem p;
+    p.dtype = DataType::e4m3, p.mask = Mask::causal, p.threads = 1;
+    p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = 500, p.seqlen_k = 700, p.head_dim = p.head_dim_v = 64;
+    p.scale = 0.125f;
+    test::Scores s;  // as above
+    s.q0 = [](std::int64_t, std::int64_t row) { return row % 48 ? 0.0 : 1.0; };
+    s.k0 = [&p](std::int64_t, std::int64_t key) { return 3 * std::log(2.0) / p.scale * std::floor(static_cast<double>(p.seqlen_k - 1 - key) / 64) / 2; };
+    const Case data = test::scored_case(p, s);
+    for (const auto& [what, text] : edits) {
+      bool noticed = false;
+      for (std::uint64_t seed = 0; seed < 4 && !noticed; ++seed) {
+        EmulatorOptions options = test::emulated_order(seed, 1);
+        options.threads = 1;
+        Bed bed = test::open_bed(DeviceChoice::emulator, options);
+        ForwardChoice choice;
+        choice.kernel = name, choice.ptx = text;
+        const Outcome r = run_case(*bed.device, *bed.attention, data, choice);
+        noticed = !r.ok();
+      }
+      CHECK_MESSAGE(noticed == (text != clean), what);
+    }
+  }
+
   TEST_CASE("what it does not go with is refused by name") {
     const auto refusal = [](const std::string& name) { return gen::check_forward(test::kernel_named(name)); };
     for (const auto& [name, why] : std::vector<std::pair<std::string, std::string>>{
