@@ -121,26 +121,6 @@ void decode_all(ForwardContext& f) {
   });
 }
 
-// And back, rounded as exact elements are.
-void encode_all(ForwardContext& f) {
-  Kernel& k = f.k;
-  k.comment("codes of the scaled p");
-  k.scope([&] {
-    Reg half = k.b16("two_codes"), zero = k.b16("no_codes");
-    k.emit("mov.b16", {zero, 0}, Location::current());
-    for_words(f, [&](int, int first, Word kind, int codes) {
-      for (int pair = 0; pair < 2 && kind == Word::chord; ++pair)
-        k.cvt_rn_x2_f32("f16", f.p_chord[codes + pair], f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
-      for (int pair = 0; pair < 2 && kind == Word::direct; ++pair) {
-        const Reg to = f.p_direct[codes + pair];
-        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half, f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
-        k.mov_b32(to, std::vector<Reg>{half, zero});
-        k.prmt_b32(to, to, 0, hex(0x4140)).note("a code in each half");
-      }
-    });
-  });
-}
-
 struct Sums {
   Vec exact;   // two a row
   Vec direct;  // f16x2, one a row: p * 2^-8
@@ -307,7 +287,25 @@ void emit_decode_words(ForwardContext& f, const Vec& sum) {
   });
 }
 
-void emit_encode_words(ForwardContext& f) { encode_all(f); }
+// Back to codes, rounded as exact elements are.
+void emit_encode_words(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.comment("codes of the scaled p");
+  k.scope([&] {
+    Reg half = k.b16("two_codes"), zero = k.b16("no_codes");
+    k.emit("mov.b16", {zero, 0}, Location::current());
+    for_words(f, [&](int, int first, Word kind, int codes) {
+      for (int pair = 0; pair < 2 && kind == Word::chord; ++pair)
+        k.cvt_rn_x2_f32("f16", f.p_chord[codes + pair], f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
+      for (int pair = 0; pair < 2 && kind == Word::direct; ++pair) {
+        const Reg to = f.p_direct[codes + pair];
+        k.cvt_rn_satfinite_fp8x2_f32("e4m3", half, f.s_acc[first + 4 * pair + 1], f.s_acc[first + 4 * pair]);
+        k.mov_b32(to, std::vector<Reg>{half, zero});
+        k.prmt_b32(to, to, 0, hex(0x4140)).note("a code in each half");
+      }
+    });
+  });
+}
 
 void emit_exp_sum_direct(ForwardContext& f) {
   Kernel& k = f.k;
