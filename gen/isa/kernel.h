@@ -106,6 +106,9 @@ class Kernel {
   // mbarrier.try_wait.parity in a loop: returns when the phase of that parity has completed.
   void wait(const std::string& what, const Operand& barrier, const Operand& parity,
             Location at = Location::current());
+  // The same, but for threads in which `ready`: the phase was seen complete before.
+  void wait_unless(const Reg& ready, const std::string& what, const Operand& barrier, const Operand& parity,
+                   Location at = Location::current());
   // The same with .acquire.cluster: what a peer CTA released by its arrival is visible after it.
   void wait_cluster(const std::string& what, const Operand& barrier, const Operand& parity,
                     Location at = Location::current());

@@ -143,6 +143,8 @@ void emit_consumer_setup(ForwardContext& f) {
     f.next_unit = k.f32("next_unit");
   }
   f.max_slack = k.f32("max_slack");
+  f.k_ready = k.pred("k_ready");
+  f.v_ready = k.pred("v_ready");
   f.grew = k.pred("grew");
   f.huge = k.pred("huge");
   f.o_keep = k.pred("o_keep");
@@ -301,7 +303,23 @@ void emit_skip_blocks(ForwardContext& f) {
 
 }  // namespace
 
-void emit_step(ForwardContext& f, const PlannedStep& step) {
+// Whether the next K block and this block's V have landed, asked where the exponentials hide the 40 to 50 clocks that the answer takes; at the wait they
+// stood in the chain of a warpgroup that has nothing else to issue.
+void emit_look_ahead(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg position = k.b32("next_position");
+    k.add_u32(position, f.kv_count, 1);
+    RingSlot slot = ring_slot(k, "next_k", position, f.config.plan.kv_stages);
+    Reg bar = ring_barrier(f, "next_k_bar", slot.stage, 0);
+    k.mbarrier_test_wait_parity(f.k_ready, address(bar, f.smem.k_full), slot.phase);
+    slot = ring_slot(k, "next_v", f.kv_count, f.config.plan.v_ring());
+    bar = ring_barrier(f, "next_v_bar", slot.stage, 0);
+    k.mbarrier_test_wait_parity(f.v_ready, address(bar, f.smem.v_full), slot.phase);
+  });
+}
+
+void emit_step(ForwardContext& f, const PlannedStep& step, bool looked_ahead) {
   Kernel& k = f.k;
   auto wait_group = [&](const char* what) {
     if (step.pending < 0) return;
@@ -319,7 +337,8 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
         RingSlot slot = ring_slot(k, "k", f.kv_count, f.config.plan.kv_stages);
         Reg bar = ring_barrier(f, "k_bar", slot.stage, f.smem.k_full);
         trace_mark(f, TraceEvent::k_full_wait);
-        k.wait("k_full", address(bar), slot.phase);
+        if (looked_ahead) k.wait_unless(f.k_ready, "k_full", address(bar), slot.phase);
+        else k.wait("k_full", address(bar), slot.phase);
       });
       break;
     case Do::wait_qk:
@@ -339,7 +358,8 @@ void emit_step(ForwardContext& f, const PlannedStep& step) {
     case Do::exp_sum:
       k.section("P = exp2(S * c - max * c), row sum");
       trace_mark(f, TraceEvent::exp_sum);
-      emit_exp_sum(f);
+      emit_look_ahead(f);
+      emit_exp_sum(f, step.first);
       if (f.scales_blocks()) emit_change_unit(f, step.first);
       break;
     case Do::wait_pv:
@@ -385,7 +405,7 @@ std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep
     std::size_t from = f.k.mark();
     if ((s.what == Do::token_wait || s.what == Do::qk) && !k_waited) {
       const PlannedStep wait{Do::qk, 0, -1, false};
-      f.k.step(step_line(f, wait, trip), [&] { emit_step(f, wait); });
+      f.k.step(step_line(f, wait, trip), [&] { emit_step(f, wait, trip == Trip::steady); });
       k_waited = true;
     }
     f.k.step(step_line(f, s, trip), [&] {

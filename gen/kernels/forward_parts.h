@@ -26,7 +26,7 @@ void emit_consumer_setup(ForwardContext& f);
 // This warpgroup's share of the tile: its rows, its key blocks, where masking starts.
 void emit_warpgroup_range(ForwardContext& f);
 void emit_wait_q(ForwardContext& f);
-void emit_step(ForwardContext& f, const PlannedStep& step);
+void emit_step(ForwardContext& f, const PlannedStep& step, bool looked_ahead = false);
 enum class Trip { peeled, steady, epilogue };
 std::vector<StepCost> emit_trip(ForwardContext& f, const std::vector<PlannedStep>& steps, Trip trip);
 std::string step_line(const ForwardContext& f, const PlannedStep& step, Trip trip);

@@ -44,6 +44,8 @@ bool Schedule::p_shares_s() const {
 
 bool Schedule::exps_under_pv() const { return p_outlives_exps() && step(Do::pv) < step(Do::exp_sum); }
 
+bool Schedule::o_is_still() const { return step(Do::wait_pv)->lag == 0 || step(Do::wait_pv) < step(Do::mask_max); }
+
 bool Schedule::p_outlives_exps() const { return step(Do::pv)->lag > 0 && step(Do::exp_sum) < step(Do::wait_pv); }
 
 namespace {

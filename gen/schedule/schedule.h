@@ -45,6 +45,8 @@ struct Schedule {
   bool p_shares_s() const;
   // P V of the block before is in flight while the exponentials are computed: only then can the assembler move them.
   bool exps_under_pv() const;
+  // P V of the block before is over when the maximum is taken: O stays as it is until P is packed.
+  bool o_is_still() const;
   // P of the block before is still read by its P V, issued or not, when the exponentials begin.
   bool p_outlives_exps() const;
 };

@@ -307,7 +307,7 @@ void emit_encode_words(ForwardContext& f) {
   });
 }
 
-void emit_exp_sum_direct(ForwardContext& f) {
+void emit_exp_sum_direct(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   k.scope([&] {
     Sums s;
@@ -325,6 +325,17 @@ void emit_exp_sum_direct(ForwardContext& f) {
       for (int r = 0; r < 2; ++r) k.mul_ftz_f32(weighted[r], sum[r], weight);
     }
     emit_pack_early(f);
+    const auto add_sums = [&] {
+      for (int r = 0; r < 2; ++r) {
+        if (f.scales_blocks()) k.fma_rn_ftz_f32(f.row_sum[r], sum[r], weight, f.row_sum[r]);
+        else k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
+      }
+    };
+    if (first) {  // below a true maximum no p exceeds 256
+      if (f.looks_late()) emit_keep_sums(f, sum);
+      else add_sums();
+      return;
+    }
     emit_sums_exceed(f, over, also, worst, sum, weighted);
     if (f.direct_words()) {
       k.and_b32(s.codes, s.codes, hex(0xff80ff80u));
@@ -356,10 +367,7 @@ void emit_exp_sum_direct(ForwardContext& f) {
       emit_encode_words(f);
       emit_pack_early(f);
     }, "no p can exceed 256");
-    for (int r = 0; r < 2; ++r) {
-      if (f.scales_blocks()) k.fma_rn_ftz_f32(f.row_sum[r], sum[r], weight, f.row_sum[r]);
-      else k.add_ftz_f32(f.row_sum[r], f.row_sum[r], sum[r]);
-    }
+    add_sums();
   });
 }
 

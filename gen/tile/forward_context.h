@@ -132,6 +132,7 @@ struct ForwardContext {
   Vec q_scale, k_scale, v_scales;  // by blocks: of this lane's two rows, times c; of the block's groups of keys
   Vec qk_scale;                 // by blocks: from S to log2 units, by row
   Reg v_shift, next_unit;       // by blocks: log2(the block's V scale / O's unit); O's unit once the block is added
+  Reg k_ready, v_ready;         // the next K and V block had landed when their barriers were last looked at
   Reg grew, huge, o_keep;       // some row's max moved; scores too big for one fma; O holds something
   Vec col_limit;                // first column that the row must not see, by row
   // late_store: what is emitted between the instructions of the next tile's first maxima, and of its first exponentials.
@@ -162,6 +163,13 @@ struct ForwardContext {
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
   // 8 bit with guarded: a block's sums are checked before they join the row's, so that one register holds a row's.
   bool checks_block_sums() const { return eight_bit() && guarded(); }
+  // Mask, maximum and re-centring behind one branch, which a usual trip skips: blocks with a mask have their maximum taken. Each branch taken costs 8 clocks
+  // of a trip, 17 to 26 in 8 bit, where the code skipped is longer; 16 bit under P V (overlap) loses 1 to 3 % by it at head_dim 64, though the code of the
+  // usual trip is the same.
+  bool one_unusual_branch() const { return guarded() && (eight_bit() || config.plan.table()->o_is_still()); }
+  // O is complete from the maximum to the exponentials: whatever moves the reference scales it there, and no step asks
+  // again. Not with folds: 32 bytes of stack at head_dim 128 in fast mode.
+  bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && !folds() && !config.plan.two_level && config.plan.table()->o_is_still(); }
   bool looks_late() const { return config.plan.late_vote; }
   bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
   int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
@@ -260,16 +268,17 @@ void emit_promote(ForwardContext& f);                 // two_level: O += the pro
 void emit_free(ForwardContext& f, const std::string& ring, int empty_offset, int lag);
 void emit_mask(ForwardContext& f);                    // mask.cpp
 void emit_mask_max(ForwardContext& f, bool first);    // softmax.cpp
-void emit_exp_sum(ForwardContext& f);
+void emit_exp_sum(ForwardContext& f, bool first);
 std::vector<Reg> row_elements(ForwardContext& f, int r);  // of S or P
 // 8 bit, guarded: P, row sums and O of a block whose sums show that its offset is too high or too low
 void rescale_block(ForwardContext& f, const Vec& sum);
 void emit_sums_exceed(ForwardContext& f, const Reg& over, const Reg& also, const Reg& worst, const Vec& sum, const Vec& weighted);
-void emit_exp_sum_direct(ForwardContext& f);          // exp_direct.cpp: part of P without exponentials
+void emit_exp_sum_direct(ForwardContext& f, bool first);          // exp_direct.cpp: part of P without exponentials
 void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  // words [first, end)
 void emit_decode_words(ForwardContext& f, const Vec& sum);  // the rare branch: p of all words into S's registers, and their sums
 void emit_encode_words(ForwardContext& f);            // and back
 void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
+void emit_keep_sums(ForwardContext& f, const Vec& sum);
 void emit_keep_vote(ForwardContext& f, const Reg& over, const Vec& sum);  // late_vote: for
 void emit_late_look(ForwardContext& f, bool first);   // this, behind P V of the block at work
 void emit_pv_again(ForwardContext& f, int sign);      // tile_product.cpp: that P V once more, or its negative

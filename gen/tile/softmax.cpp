@@ -130,6 +130,12 @@ void reference_rest(ForwardContext& f, const Reg& rest, const Reg& m, const Reg&
   });
 }
 
+void scale_o_by_alpha(ForwardContext& f) {
+  Kernel& k = f.k;
+  for (int i = 0; i < f.o_acc.size(); ++i) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
+  for (int r = 0; r < 2 && f.folds(); ++r) k.mul_ftz_f32(f.fold_scale[r], f.fold_scale[r], f.alpha[r]);
+}
+
 // alpha = 2^(mc_old - mc), and the rows' sums by it. 8 bit: of m*c where that is not mc.
 void rescale_sums(ForwardContext& f, int r) {
   Kernel& k = f.k;
@@ -258,14 +264,17 @@ void lazy_max(ForwardContext& f) {
       k.or_pred(past, past, more);
     }
     k.vote_sync_any_pred(f.grew, past);
-    k.if_rare(f.grew, [&] { move_reference(f, local, false); }, "no row's max grew past the threshold");
+    k.if_rare(f.grew, [&] {
+      move_reference(f, local, false);
+      if (f.scales_still_o()) scale_o_by_alpha(f);
+    }, "no row's max grew past the threshold");
   });
 }
 
 void emit_mask_max(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   if (f.scales_blocks()) emit_block_units(f, first);
-  emit_mask(f);
+  if (first || !f.one_unusual_branch()) emit_mask(f);
   if (first || f.config.plan.softmax == Softmax::plain) {
     k.scope([&] {
       Vec local = k.f32("local_max", 2);
@@ -280,10 +289,24 @@ void emit_mask_max(ForwardContext& f, bool first) {
   } else {
     k.scope([&] {
       Reg checks = k.pred("takes_max");
-      k.mov_pred(f.grew, 0);
+      if (!f.scales_still_o()) k.mov_pred(f.grew, 0);
       k.setp("ge", "s32", checks, f.block, f.first_unchecked);
-      k.if_rare(checks, [&] { lazy_max(f); }, "the reference stands");
+      if (!f.one_unusual_branch()) {
+        k.if_rare(checks, [&] { lazy_max(f); }, "the reference stands");
+        recentre_huge(f);
+        return;
+      }
+      Reg unusual = k.pred("unusual");
+      k.or_pred(unusual, checks, f.huge);
+      k.if_rare(unusual, [&] {
+        k.if_rare(checks, [&] {
+          emit_mask(f);
+          lazy_max(f);
+        }, "the reference stands");
+        recentre_huge(f);
+      }, "every key is visible, the reference stands, scores fit one fma");
     });
+    return;
   }
   recentre_huge(f);
 }
@@ -370,7 +393,8 @@ void rescale_block(ForwardContext& f, const Vec& sum) {
       k.mul_f32(sum[r], sum[r], f.alpha[r]);
       for (const Reg& p : row) k.mul_f32(p, p, f.alpha[r]);
     }
-    k.mov_pred(f.grew, 1);
+    if (f.scales_still_o()) scale_o_by_alpha(f);
+    else k.mov_pred(f.grew, 1);
   });
 }
 
@@ -428,7 +452,7 @@ void exp_sum_of_groups(ForwardContext& f, const Vec& sum, const Vec& weighted) {
   });
 }
 
-void exp_sum_of_block(ForwardContext& f) {
+void exp_sum_of_block(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   k.scope([&] {
     Vec part;
@@ -449,6 +473,11 @@ void exp_sum_of_block(ForwardContext& f) {
       for (int r = 0; r < 2; ++r) k.add_ftz_f32(sum[r], part[2 * r], part[2 * r + 1]);
     }
     emit_pack_early(f);
+    if (first) {  // below a true maximum no p exceeds 256
+      if (f.looks_late()) emit_keep_sums(f, sum);
+      else for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], weighted[r]);
+      return;
+    }
     emit_sums_exceed(f, over, also, worst, sum, weighted);
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
@@ -468,11 +497,11 @@ void exp_sum_of_block(ForwardContext& f) {
 
 }  // namespace
 
-void emit_exp_sum(ForwardContext& f) {
+void emit_exp_sum(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   if (f.checks_block_sums()) {
-    if (f.saves_exps()) emit_exp_sum_direct(f);
-    else exp_sum_of_block(f);
+    if (f.saves_exps()) emit_exp_sum_direct(f, first);
+    else exp_sum_of_block(f, first);
     return;
   }
   if (f.scales_blocks()) {
@@ -531,17 +560,15 @@ void pack_words(ForwardContext& f, const Vec& p, int first, int end) {
   else pack_p_e4m3(f, p, first, end);
 }
 
-void scale_o_by_alpha(ForwardContext& f) {
-  Kernel& k = f.k;
-  for (int i = 0; i < f.o_acc.size(); ++i) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
-  for (int r = 0; r < 2 && f.folds(); ++r) k.mul_ftz_f32(f.fold_scale[r], f.fold_scale[r], f.alpha[r]);
-}
-
 }  // namespace
+
+void emit_keep_sums(ForwardContext& f, const Vec& sum) {
+  for (int r = 0; r < 2; ++r) f.k.mov_f32(f.block_sum[r], sum[r]);
+}
 
 void emit_keep_vote(ForwardContext& f, const Reg& over, const Vec& sum) {
   f.k.mov_pred(f.over, over);
-  for (int r = 0; r < 2; ++r) f.k.mov_f32(f.block_sum[r], sum[r]);
+  emit_keep_sums(f, sum);
 }
 
 // late_vote: the block's P V is in flight already, so that neither the vote nor the branch stands in front of it. Where the vote says that it should not be, it is
@@ -559,8 +586,10 @@ void emit_late_look(ForwardContext& f, bool first) {
     k.wgmma_wait_group(0).note("O is what it was");
     if (f.saves_exps()) emit_decode_words(f, f.block_sum);
     rescale_block(f, f.block_sum);
-    scale_o_by_alpha(f);
-    k.mov_pred(f.grew, 0).note("O is scaled");
+    if (!f.scales_still_o()) {
+      scale_o_by_alpha(f);
+      k.mov_pred(f.grew, 0).note("O is scaled");
+    }
     if (f.saves_exps()) emit_encode_words(f);
     pack_words(f, f.p, 0, f.p.size());
     emit_pv_again(f, 1);
@@ -570,6 +599,7 @@ void emit_late_look(ForwardContext& f, bool first) {
       Reg id = k.b32("vote_barrier"), any = k.pred("some_warp_is_over");
       k.add_u32(id, f.warpgroup, kVoteBarrier);
       k.bar_red_or_pred(any, id, 128, f.over).note("wgmma is the warpgroup's: all four warps, or none");
+      k.vote_sync_any_pred(any, any).note("the same in every lane: ptxas sees it and keeps its uniform registers");
       k.if_rare(any, take_back, "no p can exceed 256");
     });
   for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], f.block_sum[r]);
@@ -577,6 +607,7 @@ void emit_late_look(ForwardContext& f, bool first) {
 
 void emit_rescale_o(ForwardContext& f) {
   Kernel& k = f.k;
+  if (f.scales_still_o()) return;
   if (f.config.plan.softmax == Softmax::plain) scale_o_by_alpha(f);
   else k.if_rare(f.grew, [&] { scale_o_by_alpha(f); }, "the reference did not move");
 }
