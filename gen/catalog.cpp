@@ -78,6 +78,7 @@ std::string KernelConfig::name() const {
   if (plan.symmetric) s += "_sym";
   if (plan.split_tail) s += "_tail";
   if (plan.cluster != 1) s += "_c" + n(plan.cluster);
+  if (plan.teams != 1) s += "_x" + n(plan.teams);
   if (plan.traced()) s += plan.trace == Marks::few ? "_tracefew" : "_trace";
   return s;
 }
@@ -184,6 +185,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   c.plan.symmetric = r.take("_sym");
   c.plan.split_tail = r.take("_tail");
   if (r.take("_c")) c.plan.cluster = r.number("CTAs of a cluster");
+  if (r.take("_x")) c.plan.teams = r.number("teams of a CTA");
   c.plan.trace = r.take("_tracefew") ? Marks::few : r.take("_trace") ? Marks::all : Marks::off;
   if (r.at != name.size()) r.fail("the end");
   if (!r.error.empty()) {
@@ -286,7 +288,7 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   const int d = std::max(problem.head_dim, problem.head_dim_v);
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
   if (d > 64) c.plan.v_stages = 0;
-  if (d > 64 && d <= 128) c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : 4, plan.chord_of_16);
+  if (d > 64 && d <= 128) c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : problem.mask == Mask::full ? 6 : 4, plan.chord_of_16);
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
   if (d > 96 && d < 128 && problem.scale_rows && !problem.v_transposed) c.plan.q_stages = 1;  // 4 bytes
   if (gen::check_forward(c).empty()) return c.plan;
@@ -349,8 +351,8 @@ std::vector<KernelConfig> catalog() {
     }
   // Rows up to 2k at head_dim 64 (host/select_table.inc).
   for (const char* measured : {"attn_fwd_bf16_d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late",
-                               "attn_fwd_bf16_d64_causal__q256_kv64_s8_qs2__overlap_guarded2_dyn_ob_late",
-                               "attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__overlap_guarded1_dyn_ob"}) {
+                               "attn_fwd_bf16_d64_causal__q128_kv64_s4_qs2__overlap_guarded2_dyn_ob_late_x2",
+                               "attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__trailing_guarded1_chord4_dyn_ob"}) {
     KernelConfig c;
     KernelConfig::parse(measured, &c, nullptr);
     out.push_back(c);

@@ -87,6 +87,8 @@ struct Plan {
                                      // bf16, and starts anew; 0: never
   int cluster = 1;                   // 2: two CTAs take neighbouring query tiles of a head and load each K and V block
                                      // once for both (gen/tile/cluster.cpp)
+  int teams = 1;                     // 2: 16 bit: the CTA is two teams of `warpgroups`, each with a producer warp, tiles and rings of its
+                                     // own, so that one computes while the other ends a tile
   bool split_tail = false;           // full: the tiles of the last, incomplete wave are cut along the keys into two parts,
                                      // so that every CTA gets one; for a launch that asks for it (gen/tile/split_tail.cpp)
   Marks trace = Marks::off;          // steps leave marks with the clock (gen/trace_events.h)
@@ -94,7 +96,7 @@ struct Plan {
   bool traced() const { return trace != Marks::off; }
   int v_ring() const { return v_stages ? v_stages : kv_stages; }
   int producer_warpgroups() const { return symmetric ? 0 : transposers > 3 ? 2 : 1; }
-  int threads() const { return 128 * (producer_warpgroups() + warpgroups); }
+  int threads() const { return 128 * (producer_warpgroups() + warpgroups * teams); }
 
   void take(Softmax s);              // words of P without exponentials go with guarded alone
   void follow(const Schedule& s);    // a built-in table or an own one; without tokens it turns ping_pong off
@@ -132,6 +134,7 @@ struct LaunchFacts {
   std::vector<ParamFact> params;
   int block_threads = 0;
   int cluster = 1;
+  int teams = 1;                     // tiles that a CTA works on at a time
   std::uint32_t shared_bytes = 0;    // dynamic, alignment slack included
   std::string ptx_version;           // "8.0"
   std::string driver_min;            // "525 (CUDA 12.0)"

@@ -266,7 +266,8 @@ Status Attention::set_grid(ForwardPlan& plan) const {
                              std::to_string(device_.info().multiprocessors) + " multiprocessors");
   // Every GPC of a Hopper GPU has an even number of multiprocessors, so that pairs of CTAs fill them all. Where one
   // did not, its last pair would wait for another's end: later, not wrong.
-  const std::int64_t grid = std::min(static_cast<std::int64_t>(tiles), free_sms / cluster) * cluster;
+  const std::int64_t teams = k.facts.teams;
+  const std::int64_t grid = std::min((static_cast<std::int64_t>(tiles) + teams - 1) / teams, free_sms / cluster) * cluster;
   plan.dims_.grid[0] = static_cast<std::uint32_t>(grid);
   plan.dims_.block[0] = static_cast<std::uint32_t>(k.facts.block_threads);
   plan.dims_.cluster[0] = static_cast<std::uint32_t>(cluster);

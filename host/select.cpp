@@ -163,6 +163,11 @@ std::span<const MeasuredRow> background_rows() {
       {DataType::e4m3, Mask::full, 256, 256, 1449, 2896,
        "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_guarded3_dyn_ob", 2048, 1154.4,
        "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_qs2__overlap_pp_guarded3_ob", 1135.0, source},
+      {DataType::e4m3, Mask::full, 256, 256, 2897, 5792, "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_guarded1_dyn_ob", 4096,
+       1266.2, "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_qs2__overlap_guarded1_dyn_ob", 1256.3, source},
+      {DataType::e4m3, Mask::causal, 256, 256, 1449, 2896,
+       "attn_fwd_e4m3_d256_causal_vt__q128_kv128_s2_vb__overlap_pp_guarded1_dyn_ob", 2048, 923.1,
+       "attn_fwd_e4m3_d256_causal__q128_kv128_s2_vw7__rotated_pp_plain_dyn_ob", 916.3, source},
   };
   return rows;
 }

@@ -14,19 +14,14 @@
 
 namespace flashptx::gen {
 
-void emit_barrier_init(ForwardContext& f) {
+namespace {
+
+// Of all teams, one after the other.
+void emit_init_barriers(ForwardContext& f) {
   Kernel& k = f.k;
-  const SharedLayout& m = f.smem;
   const Plan& plan = f.config.plan;
-  k.section("shared memory and barriers");
-  f.base = k.b32("smem_base");
-  Reg thread = k.b32("thread"), first = k.pred("is_thread0");
-  k.mov_b32(f.base, symbol("smem"));
-  k.add_u32(f.base, f.base, 1023);
-  k.and_b32(f.base, f.base, hex(0xFFFFFC00)).note("128-byte swizzle wants 1024-aligned tiles");
-  k.mov_b32(thread, special("tid.x"));
-  k.setp("eq", "u32", first, thread, 0);
-  k.if_(first, [&] {
+  for (int team = 0; team < f.teams(); ++team) {
+    const SharedLayout m = f.smem.of_team(team);
     int warps = 4 * f.warpgroups() * f.cluster(), v_writers = f.transposes() ? f.transposers() : 1;
     for (int i = 0; i < plan.q_stages * f.warpgroups(); ++i) {
       k.mbarrier_init(address(f.base, m.q_full + 8 * i), 1);
@@ -54,6 +49,23 @@ void emit_barrier_init(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps / f.cluster());
     }
     if (m.peer_done) k.mbarrier_init(address(f.base, m.peer_done), 1).note("the peer's producer");
+  }
+}
+
+}  // namespace
+
+void emit_barrier_init(ForwardContext& f) {
+  Kernel& k = f.k;
+  k.section("shared memory and barriers");
+  f.base = k.b32("smem_base");
+  Reg thread = k.b32("thread"), first = k.pred("is_thread0");
+  k.mov_b32(f.base, symbol("smem"));
+  k.add_u32(f.base, f.base, 1023);
+  k.and_b32(f.base, f.base, hex(0xFFFFFC00)).note("128-byte swizzle wants 1024-aligned tiles");
+  k.mov_b32(thread, special("tid.x"));
+  k.setp("eq", "u32", first, thread, 0);
+  k.if_(first, [&] {
+    emit_init_barriers(f);
     k.fence_mbarrier_init().note("visible to the async proxy");
   });
   k.bar_sync_all(0);
@@ -253,8 +265,12 @@ void emit_token(ForwardContext& f, bool wait) {
   k.scope([&] {
     Reg id = k.b32("token");
     if (wait) {
-      k.add_u32(id, f.warpgroup, 1);
+      k.add_u32(id, f.teams() > 1 ? f.seat : f.warpgroup, 1);
       k.bar_sync(id, 256).note("128 threads wait, 128 of the warpgroup before arrive");
+    } else if (f.teams() > 1) {
+      k.xor_b32(id, f.seat, 1);
+      k.add_u32(id, id, 1);
+      k.bar_arrive(id, 256);
     } else {
       Reg wraps = k.pred("wraps");
       k.add_u32(id, f.warpgroup, 2);
@@ -728,7 +744,10 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   if (ring) {
     Reg last = k.pred("is_last_wg");
     k.setp("eq", "u32", last, f.warpgroup, f.warpgroups() - 1);
-    k.if_(last, [&] { k.bar_arrive(1, 256).note("the first turn is warpgroup 0's"); });
+    k.if_(last, [&] {
+      if (f.teams() > 1) k.bar_arrive(f.seat, 256).note("the first turn is the team's warpgroup 0's");
+      else k.bar_arrive(1, 256).note("the first turn is warpgroup 0's");
+    });
   }
   ConsumerState st{k.pred("tile_exists"), k.new_label("tile start"),
                    k.new_label(plan.late_store ? "tile begun" : "tile issued"), k.new_label("consumer end")};
@@ -743,7 +762,7 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   emit_fetch_tile(f);
   emit_prepare_tile(f, st.exists);
   emit_release_slot(f);
-  if (f.splits()) k.unless(st.exists, [&] { k.branch(st.end); }, "this CTA has a tile");
+  if (f.splits() || f.teams() > 1) k.unless(st.exists, [&] { k.branch(st.end); }, f.splits() ? "this CTA has a tile" : "this team has a tile");
   k.label(st.tile_start);
   trace_position(f, f.kv_count);
   emit_wait_q(f);
@@ -767,7 +786,10 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   if (ring) {
     Reg first = k.pred("is_first_wg");
     k.setp("eq", "u32", first, f.warpgroup, 0);
-    k.if_(first, [&] { k.bar_sync(1, 256).note("takes the turn that nobody needs"); });
+    k.if_(first, [&] {
+      if (f.teams() > 1) emit_token(f, true);
+      else k.bar_sync(1, 256).note("takes the turn that nobody needs");
+    });
   }
   trace_finish(f);
   return budget;
@@ -863,6 +885,10 @@ LaunchFacts launch_facts(const KernelConfig& c, const Kernel& k, const SharedLay
   RegisterSplit split = register_split(c);
   facts.entry = c.name();
   facts.grid = "min(ceil(seqlen_q / " + std::to_string(c.cluster_rows()) + ") * heads_q * batch, multiprocessors)";
+  if (c.plan.teams > 1) {
+    facts.teams = c.plan.teams;
+    facts.grid = "min(ceil(ceil(seqlen_q / " + std::to_string(c.tile_q()) + ") * heads_q * batch / " + std::to_string(c.plan.teams) + "), multiprocessors)";
+  }
   if (c.plan.cluster > 1) {
     const std::string n = std::to_string(c.plan.cluster);
     facts.grid = n + " * min(ceil(seqlen_q / " + std::to_string(c.cluster_rows()) + ") * heads_q * batch, multiprocessors // " + n + ")";
@@ -970,6 +996,9 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line("");
   if (c.plan.symmetric)
     line("Roles: none apart. " + num(c.plan.warpgroups) + " warpgroups of 64 query rows compute; thread 0 also issues the loads");
+  else if (c.plan.teams > 1)
+    line("Roles: warps 0 and 1 of warpgroup 0 produce, one for each team (" + num(facts.producer_registers) + " registers); " + num(c.plan.teams) + " teams of " +
+         num(c.plan.warpgroups) + " consumer warpgroups of 64 query rows (" + num(facts.consumer_registers) + " registers), " + num(facts.entry_registers) + " at entry.");
   else line("Roles: warp 0 of warpgroup 0 produces (" + num(facts.producer_registers) + " registers), " +
        num(c.plan.warpgroups) + " consumer warpgroups of 64 query rows (" + num(facts.consumer_registers) +
        " registers), " + num(facts.entry_registers) + " at entry.");
@@ -986,12 +1015,12 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   if (c.plan.o_own_buffer) line("  O " + num(m.o) + ": " + num(c.plan.warpgroups * m.o_slabs * m.slab_bytes_q));
   line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
-    line("Named barriers: 1 to " + num(c.plan.warpgroups) + ", the turn of each warpgroup.");
+    line("Named barriers: 1 to " + num(c.plan.warpgroups * c.plan.teams) + ", the turn of each warpgroup.");
   if (c.plan.late_vote) line("Named barriers: " + num(kVoteBarrier) + " to " + num(kVoteBarrier + c.plan.warpgroups - 1) + ", the vote of each warpgroup on its block's sums.");
   if (m.unit_full) line("Named barrier " + num(kUnitBarrier) + ": the warps that share a unit of V.");
   line("");
   InstrCounts n = k.counts(budget.from, budget.to);
-  line("Budget of one trip (one warpgroup, one warp's instructions; " + num(c.plan.warpgroups) +
+  line("Budget of one trip (one warpgroup, one warp's instructions; " + num(c.plan.warpgroups * c.plan.teams) +
        " warpgroups share the SM):");
   line("  wgmma " + num(n.wgmma) + " = " + num(n.wgmma_cycles) + " tensor clocks; ex2 " + num(n.ex2) + " = " +
        num(n.ex2 * 8) + " MUFU clocks; fma/add/mul " + num(n.fma) + " = " + num(n.fma) + "; alu " + num(n.alu) +
@@ -1011,6 +1040,7 @@ RegisterSplit register_split(const KernelConfig& c) {
     const int registers = c.plan.warpgroups <= 2 ? 255 : c.plan.warpgroups == 3 ? 168 : 128;
     return {0, registers, registers};
   }
+  if (c.plan.teams > 1) return {24, 112, 96};
   // Entry count = 65536 / threads rounded down to 8; the sum over warpgroups must fit what was launched.
   switch (c.plan.warpgroups) {
     case 1: return {56, 240, 255};  // as ptxas counts: 256 threads start with all registers there are
@@ -1141,6 +1171,9 @@ std::string check_forward(const KernelConfig& c) {
     return "late_store needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns";
   if (!plan.o_own_buffer && m.slabs_o > m.slabs_qk)
     return at("head_dim_v", p.head_dim_v, "is wider than Q's slice: O needs its own buffer (o_own_buffer)");
+  if (plan.teams != 1 && plan.teams != 2) return at("teams", plan.teams, "must be 1 or 2");
+  if (plan.teams == 2 && (p.eight_bit() || plan.warpgroups != 2 || plan.cluster > 1 || plan.split_tail || plan.symmetric || plan.traced()))
+    return at("teams", 2, "is for 16-bit kernels with two warpgroups a team and producers, without a cluster, cut tiles and marks");
   if (m.dynamic_bytes() > kMaxDynamicBytes)
     return at("shared memory", m.dynamic_bytes(), "bytes are more than the 232448 of a CTA");
   RegisterSplit split = register_split(c);
@@ -1183,6 +1216,13 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
       if (split.consumer < split.entry) k.setmaxnreg_dec(split.consumer);
       else k.setmaxnreg_inc(split.consumer);
       k.sub_u32(f.warpgroup, f.warpgroup, producers);
+      if (f.teams() > 1) {
+        f.seat = k.b32("seat"), f.team = k.b32("team");
+        k.mov_b32(f.seat, f.warpgroup);
+        k.shr_u32(f.team, f.seat, 1).note("two warpgroups a team");
+        k.and_b32(f.warpgroup, f.seat, 1);
+        k.mad_lo_u32(f.base, f.team, f.smem.team_bytes, f.base);
+      }
       budget = emit_consumer(f, trips);
     });
   }, [&] {
@@ -1191,8 +1231,13 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
       k.setmaxnreg_dec(split.producer);
       Reg thread = k.b32("producer_thread"), elected = k.pred("is_elected"), warp0 = k.pred("is_warp0");
       k.mov_b32(thread, special("tid.x"));
-      k.setp("lt", "u32", warp0, thread, 32);
+      k.setp("lt", "u32", warp0, thread, 32 * f.teams());
       k.if_(warp0, [&] {
+        if (f.teams() > 1) {
+          p.team = k.b32("team");
+          k.shr_u32(p.team, thread, 5);
+          k.mad_lo_u32(p.base, p.team, p.smem.team_bytes, p.base);
+        }
         k.elect_sync(elected);
         k.if_(elected, [&] { emit_producer(p); });
       });

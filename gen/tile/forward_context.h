@@ -61,7 +61,10 @@ struct SharedLayout {
   int peer_done = 0;                  // guarded, in a cluster: mbarrier, the peer has done all its tiles
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
-  int dynamic_bytes() const { return end + 1023; }  // the base is rounded up by the kernel
+  int team_bytes = 0;           // from one team's memory to the next one's
+  int all_teams = 0;            // first byte after them
+  int dynamic_bytes() const { return all_teams + 1023; }  // the base is rounded up by the kernel
+  SharedLayout of_team(int team) const;  // its barriers and redo_mask, from the CTA's base
 };
 
 // Plan::trace: what one role's marks need (gen/tile/trace_marks.cpp).
@@ -99,7 +102,8 @@ struct ForwardContext {
   Reg part;                     // split_tail: 0: all of its keys; else 1 + 2 * (tile - tail_first), one more for the second part
   Reg first_block;              // split_tail: key block of the tile's axis that is the part's block 0
   // consumer
-  Reg warpgroup;                // 0 .. warpgroups-1
+  Reg warpgroup;                // 0 .. warpgroups-1, in its team
+  Reg team, seat;               // teams: which; 2 * team + warpgroup
   Reg warp_row;                 // this lane's first row inside the warpgroup: 16 * warp + lane / 4
   Reg warp_row0;                // 16 * warp, which ptxas knows to be the warp's: a coordinate of TMA's without a loop over lanes
   Reg lane, is_lane0, quad_col;  // quad_col = 2 * (lane % 4)
@@ -144,6 +148,7 @@ struct ForwardContext {
   int d() const { return config.problem.head_dim; }
   int dv() const { return config.problem.head_dim_v; }
   int warpgroups() const { return config.plan.warpgroups; }
+  int teams() const { return config.plan.teams; }
   int transposers() const { return config.plan.transposers; }
   std::string type() const { return to_string(config.problem.dtype); }
   std::string type_k() const { return to_string(config.problem.type_k()); }

@@ -44,7 +44,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   o_slabs = slabs_o;
   if (plan.o_own_buffer) {
     // As many slabs a warp as fit; the store then goes in that many columns a pass.
-    int room = kMaxDynamicBytes - 1023 - kBarrierBytes - at;
+    int room = (kMaxDynamicBytes - 1023) / plan.teams - kBarrierBytes - at;
     while (o_slabs > 1 && plan.warpgroups * o_slabs * slab_bytes_q > room) o_slabs = (o_slabs + 1) / 2;
     o = take(plan.warpgroups * o_slabs * slab_bytes_q);
   }
@@ -74,6 +74,15 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   tile_full = take(16);
   tile_empty = take(16);
   end = at;
+  team_bytes = (end + 1023) / 1024 * 1024;
+  all_teams = (plan.teams - 1) * team_bytes + end;
+}
+
+SharedLayout SharedLayout::of_team(int team) const {
+  SharedLayout m = *this;
+  for (int* at : {&m.q_full, &m.q_empty, &m.k_full, &m.k_empty, &m.v_full, &m.v_empty, &m.raw_full, &m.raw_empty, &m.unit_full, &m.tile_full, &m.tile_empty, &m.redo_mask, &m.peer_done})
+    if (*at) *at += team * team_bytes;
+  return m;
 }
 
 }  // namespace flashptx::gen

@@ -302,6 +302,7 @@ struct Producer {
     k.scope([&] {
       Reg ctas = k.b32("ctas");
       k.mov_b32(ctas, special(f.paired() ? "nclusterid.x" : "nctaid.x"));
+      if (f.teams() > 1) k.mul_lo_u32(ctas, ctas, f.teams());
       if (counter.valid()) {
         k.atom_global_add_u32(f.tile, address(counter), 1);
         k.add_u32(f.tile, f.tile, ctas).note("the first gridDim tiles are taken by ctaid");
@@ -342,6 +343,7 @@ struct Producer {
       k.fence_acq_rel_gpu();
       k.atom_global_add_u32(left, address(counter, 4), 1);
       k.mov_b32(ctas, special("nctaid.x"));
+      if (f.teams() > 1) k.mul_lo_u32(ctas, ctas, f.teams());
       k.sub_u32(ctas, ctas, 1);
       k.setp("eq", "u32", last, left, ctas);
       k.st_global_u32(address(counter), 0).when(last);
@@ -389,6 +391,7 @@ void emit_producer(ForwardContext& f) {
   // The kernel that wrote V^T or quantised V may still run (programmatic launch): all above is hidden behind its tail.
   if (f.eight_bit()) k.griddepcontrol_wait().note("what the kernel before this one wrote is there");
   k.mov_b32(f.tile, special(f.paired() ? "clusterid.x" : "ctaid.x"));
+  if (f.teams() > 1) k.mad_lo_u32(f.tile, f.tile, f.teams(), f.team);
   p.left = k.b32("blocks_left");
   p.some = k.pred("has_blocks");
   p.more = k.pred("more_blocks");
@@ -416,7 +419,8 @@ void emit_producer(ForwardContext& f) {
     if (!trace_counts_anew(f)) trace_mark(f, TraceEvent::slot_wait);
     if (f.guarded()) p.redo_failed();
   };
-  if (f.splits()) k.if_(again, all_tiles, "no tile is this CTA's");
+  if (f.teams() > 1) k.setp("lt", "u32", again, f.tile, bound);
+  if (f.splits() || f.teams() > 1) k.if_(again, all_tiles, f.splits() ? "no tile is this CTA's" : "no tile is this team's");
   else all_tiles();
   emit_publish_tile(f, p.slot_count, kNoTile);
   if (f.transposes()) p.end_raw_v();

@@ -145,6 +145,7 @@ TEST_SUITE("catalog/ptxas") {
       for (const char* rest : {"d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late", "d64_full__q256_kv64_s8_qs2__overlap_pp_guarded2_ob_late_tail",
                                "d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_late", "d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_late_tail",
                                "d64_causal__q256_kv64_s8_qs2__overlap_guarded2_dyn_ob_late", "d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_late",
+                               "d64_causal__q128_kv64_s4_qs2__overlap_guarded2_dyn_ob_late_x2", "d64_full__q128_kv64_s4_qs2__overlap_pp_guarded2_ob_x2",
                                "d128_full__q192_kv64_s2_qs2__overlap_pp_guarded1_ob_late_tail", "d128_causal__q192_kv64_s3__overlap_guarded1_dyn_ob_late",
                                "d128_full__q128_kv128_s2__overlap_pp_guarded1_ob_late_tail", "d192_full__q128_kv80_s2__overlap_pp_guarded1_ob_late_tail",
                                "d192v128_causal__q128_kv96_s2__overlap_pp_guarded1_dyn_ob_late", "d224_full__q128_kv48_s2__overlap_pp_guarded1_ob_late_tail", "d256_full__q128_kv48_s2__overlap_pp_guarded1_ob_late",

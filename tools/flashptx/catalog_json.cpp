@@ -121,7 +121,7 @@ Json describe(const KernelConfig& config, const EmittedKernel& kernel) {
                     {"head_dim_v", c.head_dim_v},       {"mask", to_string(c.mask)}};
   if (c.mixed()) out["problem"]["dtype_k"] = to_string(c.type_k()), out["problem"]["dtype_v"] = to_string(c.type_v());
   if (c.mask == Mask::causal) out["problem"]["mask_alignment"] = "bottom right: key j is seen when j <= i + seqlen_k - seqlen_q";
-  out["plan"] = {{"tile_q", config.tile_q()}, {"tile_kv", p.tile_kv},   {"warpgroups", p.warpgroups},
+  out["plan"] = {{"tile_q", config.tile_q()}, {"tile_kv", p.tile_kv},   {"warpgroups", p.warpgroups}, {"teams", p.teams},
                  {"kv_stages", p.kv_stages},  {"schedule", p.schedule}, {"softmax", to_string(p.softmax)}};
   out["registers"] = {{"entry", kernel.facts.entry_registers},
                       {"producer", kernel.facts.producer_registers},

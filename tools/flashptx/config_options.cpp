@@ -55,6 +55,7 @@ void add_config_options(Command& app, ConfigOptions& o) {
   app.add_option("--head-dim-v", o.head_dim_v, "Head dimension of V and O; default: that of Q");
   app.add_flag("--causal", o.causal, "Causal mask, aligned bottom right");
   app.add_option("--warpgroups", o.warpgroups, "Consumer warpgroups, 64 query rows each");
+  app.add_option("--teams", o.teams, "2: the CTA is two teams of two warpgroups, each with a producer, tiles and rings of its own (16 bit)");
   app.add_option("--tile-kv", o.tile_kv, "Keys per block");
   app.add_option("--stages", o.stages, "Ring slots of K and of V");
   app.add_option("--q-stages", o.q_stages, "Q buffers");
@@ -93,6 +94,7 @@ KernelConfig config_from(const ConfigOptions& o) {
   config.plan = default_plan(config.problem);
   Plan& plan = config.plan;
   set_number(o.warpgroups, &plan.warpgroups);
+  set_number(o.teams, &plan.teams);
   set_number(o.tile_kv, &plan.tile_kv);
   set_number(o.stages, &plan.kv_stages);
   set_number(o.q_stages, &plan.q_stages);

@@ -32,6 +32,7 @@ int distance(const Plan& a, const Plan& b) {
   n += a.late_store != b.late_store;
   n += a.pin_exp != b.pin_exp;
   n += a.cluster != b.cluster;
+  n += a.teams != b.teams;
   n += a.direct_of_16 != b.direct_of_16;
   n += a.chord_of_16 != b.chord_of_16;
   return n;  // split_tail is no choice of the table: the host adds it by a rule
@@ -62,7 +63,7 @@ bool wanted(const std::vector<T>& only, const T& value) {
   return only.empty() || std::find(only.begin(), only.end(), value) != only.end();
 }
 
-// A plan and what can be added to it: direct or chord words of P, a late store, a second CTA, cut tiles. `use` says whether a plan is legal: what
+// A plan and what can be added to it: direct or chord words of P, a late store, a second CTA, cut tiles, two teams. `use` says whether a plan is legal: what
 // is illegal by itself is so with an addition too, which takes registers. Nor can a pair of CTAs cut tiles.
 template <class Use>
 void with_additions(Plan p, const ProblemClass& problem, const SpaceOptions& o, const Use& use) {
@@ -70,6 +71,7 @@ void with_additions(Plan p, const ProblemClass& problem, const SpaceOptions& o, 
     if (!use(plan)) return false;
     plan.cluster = 2, use(plan);
     plan.cluster = 1, plan.split_tail = true, use(plan);
+    plan.split_tail = false, plan.teams = 2, use(plan);
     return true;
   };
   if (!o.fast && problem.eight_bit()) {
