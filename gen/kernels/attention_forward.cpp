@@ -136,7 +136,6 @@ void emit_consumer_setup(ForwardContext& f) {
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.early_words = early_words(f);
   if (f.early_words) f.p_next = f.keeps_p() ? k.b32("p_next", f.early_words) : f.p;
-  if (f.looks_late()) f.over = k.pred("over_late"), f.block_sum = k.f32("late_sum", 2);
   f.row_max = k.f32("row_max", 2);
   f.exp_offset = k.f32("exp_offset", 2);
   f.row_sum = k.f32("row_sum", 2 * f.sums_per_row());
@@ -320,7 +319,9 @@ void emit_skip_blocks(ForwardContext& f) {
 }  // namespace
 
 // Whether the next K block and this block's V have landed, asked where the exponentials hide the 40 to 50 clocks that the answer takes; at the wait they
-// stood in the chain of a warpgroup that has nothing else to issue.
+// stood in the chain of a warpgroup that has nothing else to issue. Expected up to 5 % where neither another warpgroup's turn nor a product hides it; measured
+// (tools/bench/results/branches_and_looks_h200.csv) in 8 bit + 0.8 % on average, up to 4; in 16 bit 0.8 %: head_dim 64 without turns 3 to 7, with them 0 to 1, 128 and
+// 256 0 to 1. The descriptors computed here as well gained nothing.
 void emit_look_ahead(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
@@ -398,7 +399,6 @@ void emit_step(ForwardContext& f, const PlannedStep& step, bool looked_ahead) {
     case Do::pv:
       k.section("O += P V");
       emit_pv(f, step.lag);
-      emit_late_look(f, step.first);
       break;
   }
 }
@@ -459,7 +459,6 @@ bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
   if (c.plan.two_level) return false;  // spills at head_dim 128
-  if (c.plan.late_vote && !trips.epilogue.empty()) return false;  // spills 32 to 104 bytes
   if (c.problem.eight_bit()) {
     // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
     SharedLayout m(c);
@@ -1016,7 +1015,6 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
   line((c.plan.symmetric ? "  mbarriers " : "  next-tile slots " + num(m.tile_slot) + ", mbarriers ") + num(m.q_full) + " to " + num(m.end));
   if (c.plan.ping_pong && c.plan.warpgroups > 1)
     line("Named barriers: 1 to " + num(c.plan.warpgroups * c.plan.teams) + ", the turn of each warpgroup.");
-  if (c.plan.late_vote) line("Named barriers: " + num(kVoteBarrier) + " to " + num(kVoteBarrier + c.plan.warpgroups - 1) + ", the vote of each warpgroup on its block's sums.");
   if (m.unit_full) line("Named barrier " + num(kUnitBarrier) + ": the warps that share a unit of V.");
   line("");
   InstrCounts n = k.counts(budget.from, budget.to);
@@ -1097,10 +1095,6 @@ std::string check_forward(const KernelConfig& c) {
     return at("fold_blocks", plan.fold_blocks, "is for 8-bit kernels with one level, a producer and O's own buffer");
   if (plan.fold_blocks < 0 || plan.fold_blocks == 1 || plan.fold_blocks > 1024 || (plan.fold_blocks & (plan.fold_blocks - 1)))
     return at("fold_blocks", plan.fold_blocks, "must be 0 or a power of two in [2, 1024]");
-  if (plan.late_vote && (!p.eight_bit() || plan.softmax != Softmax::guarded || p.scale_rows || plan.two_level || plan.symmetric || plan.direct_of_16))
-    return "late_vote is for 8-bit kernels with a guarded softmax, scales by head, one level and no direct words, whose codes may be e4m3's NaN";
-  if (plan.late_vote && (plan.fold_blocks || plan.cluster > 1 || plan.tile_kv > 128 || p.head_dim_v > 128))  // spills, or products taken apart (C7512)
-    return "late_vote goes with neither fold_blocks nor cluster, and with blocks of at most 128 keys and a head_dim_v up to 128";
   const int widest = std::max(p.head_dim, p.head_dim_v);
   if (plan.fold_blocks && p.scale_rows && (widest > 128 || p.scale_rows < 32))  // spills (ptxas 13.0: 28 to 80 bytes at 256, 12 to 32 at 16 rows)
     return at("fold_blocks", plan.fold_blocks, "with scales by blocks is for blocks of at least 32 rows and head_dim up to 128: use two levels");
@@ -1158,10 +1152,6 @@ std::string check_forward(const KernelConfig& c) {
     return "schedule \"" + s->name + "\" scales O in front of exp_sum, which in 8 bit may still move the reference";
   if (plan.ping_pong && plan.warpgroups > 1 && plan.kv_stages == 2 && s->step(Do::pv)->lag == 0 && s->step(Do::pv) < s->step(Do::token_pass))
     return "schedule \"" + s->name + "\" keeps its turn over P V: with two stages V waits for a stage of K that other warpgroups free in their turn";
-  if (plan.late_vote && s->step(Do::pv)->lag > 0)
-    return "schedule \"" + s->name + "\" does not issue P V in the trip that packs P: late_vote must be off";
-  if (plan.late_vote && !holds_words_beside_s(c, plan.tile_kv / 8))
-    return at("tile_kv", plan.tile_kv, "leaves no registers for late_vote: S is kept until P V is issued");
   SharedLayout m(c);
   if (plan.fold_blocks && m.o_slabs != m.slabs_o)
     return at("fold_blocks", plan.fold_blocks, "needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns");
@@ -1187,6 +1177,11 @@ std::string check_forward(const KernelConfig& c) {
   return "";
 }
 
+// Teams (Plan::teams). All warpgroups of a CTA that share tiles end them together, and 2,000 clocks of a tile's end stand against 1,437 of a trip (64 keys by four
+// warpgroups, head_dim 64): hidden behind another team's trips, at most 15 % at 512 and 8 % at 1k. Two teams of 128 rows are what two CTAs a multiprocessor would be, which the
+// register file does not take: nine warps of 112 registers each, five of them on one of its quarters, or 104 registers beside a producing warpgroup (C7512). K and V are
+// read from L2 twice as often. Measured (tools/bench/results/candidates_h200.csv): causal, where tiles of 128 rows also fit the diagonal better, + 1.8 to 2.2 % from 1k to 4k,
+// 0 at 512, - 1 to - 3 at 16k; full 0 to - 2 up to 2k: a tile's end is mostly issue slots, which the teams share.
 EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* line_table) {
   std::string bad = check_forward(config);
   if (!bad.empty()) throw Error(config.name() + ": " + bad);

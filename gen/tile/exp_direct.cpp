@@ -11,7 +11,7 @@
 // 16 0.6 %, 6 0.9 %, 8 1.1 %, 16 on the emulator 2 %.
 // Predicted for 6 words: MUFU 1280 of 2048 clocks a trip of 192 x 128 (below), bound by it no more; ALU 750. Measured in
 // turns (tools/bench/results/chord_words_e4m3_h200.csv): head_dim 64 full + 5 to 8 % from 4k on, causal 2 to 6 %, 128
-// causal 2 to 4 %, full at 16k 6 %; 4 words gain nothing at 64, 8 about as much as 6. More than 8, and head_dim 256, were measured
+// causal 2 to 4 %, full at 16k 6 %; 4 words gain nothing at 64, 8 about as much as 6 (not paced, below, 1 to 3 % more than 6 that are). More than 8, and head_dim 256, were measured
 // with the form below alone: 16 lose at 64 and 128 (the ALU then binds), at 256 nothing is gained (the tensor cores do).
 // Tried and dropped (tools/bench/results/chord_forms_e4m3_h200.csv): the product of two chords of x / 2 (RMS 1.1 % for the same
 // instructions), 2^e (2 + m^2) / 3 of 2^x = 2^e m's chord (0.37 %, two LOP3 more a pair, which run at half rate beside wgmma:
@@ -184,6 +184,7 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
   Kernel& k = f.k;
   k.scope([&] {
     // One factor serves both rows, but with scales by blocks.
+    const Plan& plan = f.config.plan;
     const std::size_t factors = f.scales_blocks() ? 2 : 1;
     const auto factor = [&](int r) { return f.scales_blocks() ? f.qk_scale[r] : f.scale_log2; };
     Reg low = k.f32("low_sum"), high = k.f32("high_sum");
@@ -207,11 +208,14 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
     bool exact_started[4] = {}, direct_started[2] = {}, chord_started[2] = {};
     // ptxas would issue all other words before the first ex2. So that both go on side by side, each pair of keys waits for half of
     // the exact word before it, through its offset: 0 x is not 0 for every x, and nobody may leave it out.
-    // Not where the tensor cores bind, head_dim above 128: there the registers are wanted (spills with folding).
+    // Not where the tensor cores bind, head_dim above 128: there the registers are wanted (spills with folding). Nor with 8 and more chord words, or with 4 of
+    // a wide head: then ptxas does better alone (tools/bench/results/branches_and_looks_h200.csv, run 3: 8 words at head_dim 64 full + 4 to 8 %, past 6 paced ones by 2 to 3; 4 at
+    // 128 0 to + 3 %; but 6 words at 64 and 128 - 2 to - 4).
+    const bool alone = !f.direct_words() && (plan.chord_of_16 >= 8 || (f.dv() > 64 && plan.chord_of_16 <= 4));
     int paced_by = -1;
     const auto paced = [&](const Reg& offset) {
       PairOffsets own{offset, offset};
-      if (paced_by < 0 || f.dv() > 128) return own;
+      if (paced_by < 0 || f.dv() > 128 || alone) return own;
       for (int pair = 0; pair < 2; ++pair) {
         own[pair] = k.f32("paced_offset" + std::to_string(pair));
         k.fma_rn_ftz_f32(own[pair], s.exact[2 * paced_by + pair], f32_imm(0.0f), offset);
@@ -269,22 +273,9 @@ void sum_elements(ForwardContext& f, const Reg& to, int r) {
 
 }  // namespace
 
-// Late, sums that are infinite stay so.
 void emit_decode_words(ForwardContext& f, const Vec& sum) {
-  Kernel& k = f.k;
   decode_all(f);
-  if (!f.looks_late()) {
-    for (int r = 0; r < 2; ++r) sum_elements(f, sum[r], r);
-    return;
-  }
-  k.scope([&] {
-    Reg anew = k.f32("sum_anew"), finite = k.pred("sum_is_finite");
-    for (int r = 0; r < 2; ++r) {
-      sum_elements(f, anew, r);
-      k.setp("lt", "f32", finite, sum[r], f32_imm(__builtin_inff()));
-      k.mov_f32(sum[r], anew).when(finite);
-    }
-  });
+  for (int r = 0; r < 2; ++r) sum_elements(f, sum[r], r);
 }
 
 // Back to codes, rounded as exact elements are.
@@ -332,8 +323,7 @@ void emit_exp_sum_direct(ForwardContext& f, bool first) {
       }
     };
     if (first) {  // below a true maximum no p exceeds 256
-      if (f.looks_late()) emit_keep_sums(f, sum);
-      else add_sums();
+      add_sums();
       return;
     }
     emit_sums_exceed(f, over, also, worst, sum, weighted);
@@ -354,11 +344,6 @@ void emit_exp_sum_direct(ForwardContext& f, bool first) {
       k.setp("ne", "u32", also, s.steps, 0);
       for (int r = 0; r < 2; ++r) k.mov_f32(sum[r], f32_imm(__builtin_inff())).when(also).note(r ? "" : "the tile is done again");
     };
-    if (f.looks_late()) {
-      mark_lost();
-      emit_keep_vote(f, over, sum);
-      return;
-    }
     k.vote_sync_any_pred(over, over);
     k.if_rare(over, [&] {
       emit_decode_words(f, sum);

@@ -22,7 +22,6 @@ constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether 
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr std::uint32_t kNoUnit = 0xFFFFFFFF;  // first key in the slot of a unit: there is none left
-constexpr int kVoteBarrier = 8;                // late_vote: named barriers, one a warpgroup
 constexpr int kUnitBarrier = 7;                // named barrier of the warps that share a unit
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 
@@ -123,8 +122,6 @@ struct ForwardContext {
   Reg folded;                   // folds: O is in part in the staging buffer
   Vec o_new;                    // two_level: P V of one block
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
-  Reg over;                     // late_vote: of this thread's sums
-  Vec block_sum;                // late_vote: those of this thread's columns, by row
   int early_words = 0;          // so many words of P are packed beside their exponentials, in front of the vote on the block's sums
   Vec p_next;                   // early_words: of the block's P, in p itself where the block before needs it no more
   Vec row_max, exp_offset, row_sum, alpha;
@@ -168,14 +165,15 @@ struct ForwardContext {
   bool guarded() const { return config.plan.softmax == Softmax::guarded; }
   // 8 bit with guarded: a block's sums are checked before they join the row's, so that one register holds a row's.
   bool checks_block_sums() const { return eight_bit() && guarded(); }
-  // Mask, maximum and re-centring behind one branch, which a usual trip skips: blocks with a mask have their maximum taken. Each branch taken costs 8 clocks
-  // of a trip, 17 to 26 in 8 bit, where the code skipped is longer; 16 bit under P V (overlap) loses 1 to 3 % by it at head_dim 64, though the code of the
-  // usual trip is the same.
+  // Mask, maximum and re-centring behind one branch, which a usual trip skips: blocks with a mask have their maximum taken. ptxas lays rare code out inline, whatever
+  // the order in PTX, so that each branch costs a jump: 8 clocks of a trip in 16 bit, 15 to 26 in 8, where what is skipped is longer than the instruction cache
+  // reads ahead (88 of 1811 clocks at head_dim 64, 122 of 2324 at 128: tools/bench/results/stalls_h200.csv). Expected for three jumps fewer 45 to 60 clocks, 2 to 3 %;
+  // measured in 8 bit + 1.4 % on average, up to 5 (branches_and_looks_h200.csv). In 16 bit under P V (overlap) - 0.4 %, at head_dim 64 - 1 to - 3, for the same code
+  // in the usual trip: not there.
   bool one_unusual_branch() const { return guarded() && (eight_bit() || config.plan.table()->o_is_still()); }
   // O is complete from the maximum to the exponentials: whatever moves the reference scales it there, and no step asks
   // again. Not with folds: 32 bytes of stack at head_dim 128 in fast mode.
   bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && !folds() && !config.plan.two_level && config.plan.table()->o_is_still(); }
-  bool looks_late() const { return config.plan.late_vote; }
   bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
   int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
   // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
@@ -283,10 +281,6 @@ void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  /
 void emit_decode_words(ForwardContext& f, const Vec& sum);  // the rare branch: p of all words into S's registers, and their sums
 void emit_encode_words(ForwardContext& f);            // and back
 void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
-void emit_keep_sums(ForwardContext& f, const Vec& sum);
-void emit_keep_vote(ForwardContext& f, const Reg& over, const Vec& sum);  // late_vote: for
-void emit_late_look(ForwardContext& f, bool first);   // this, behind P V of the block at work
-void emit_pv_again(ForwardContext& f, int sign);      // tile_product.cpp: that P V once more, or its negative
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage

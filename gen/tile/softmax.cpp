@@ -32,7 +32,10 @@
 // conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full (16k 0)
 // and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv: ratios to FlashAttention-3 of two runs one after the other, whose clocks differ). Packed apart while P V reads P it costs a move a word:
 // - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
-// large p is then less exact), or the sums of P as packed, by the tensor cores.
+// large p is then less exact), or the sums of P as packed, by the tensor cores. Tried and dropped: P V issued in front of the vote and taken back by the product of
+// -P where the vote says so (expected 8 to 12 % at head_dim 64; measured 0 to + 2 % where P V is waited for at once, which stays behind the rest, else - 3 to - 13 %: P takes
+// registers of its own beside S, and bar.red couples the warpgroup's four warps; late_vote_e4m3_h200.csv. bar.red's predicate needs a vote.sync behind it: without, ptxas
+// takes the branch for divergent and keeps no uniform register behind it, - 5 to - 9 % more).
 #include <cfloat>
 
 #include "gen/tile/forward_context.h"
@@ -474,17 +477,12 @@ void exp_sum_of_block(ForwardContext& f, bool first) {
     }
     emit_pack_early(f);
     if (first) {  // below a true maximum no p exceeds 256
-      if (f.looks_late()) emit_keep_sums(f, sum);
-      else for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], weighted[r]);
+      for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], weighted[r]);
       return;
     }
     emit_sums_exceed(f, over, also, worst, sum, weighted);
     k.setp("lt", "s32", free, f.block, f.first_unchecked).note("below a true maximum no p exceeds 256");
     k.and_pred(over, over, free);
-    if (f.looks_late()) {
-      emit_keep_vote(f, over, sum);
-      return;
-    }
     k.vote_sync_any_pred(over, over);
     k.if_rare(over, [&] {
       rescale_block(f, sum);
@@ -561,49 +559,6 @@ void pack_words(ForwardContext& f, const Vec& p, int first, int end) {
 }
 
 }  // namespace
-
-void emit_keep_sums(ForwardContext& f, const Vec& sum) {
-  for (int r = 0; r < 2; ++r) f.k.mov_f32(f.block_sum[r], sum[r]);
-}
-
-void emit_keep_vote(ForwardContext& f, const Reg& over, const Vec& sum) {
-  f.k.mov_pred(f.over, over);
-  emit_keep_sums(f, sum);
-}
-
-// late_vote: the block's P V is in flight already, so that neither the vote nor the branch stands in front of it. Where the vote says that it should not be, it is
-// taken back by the product of -P (what the tensor cores cut meanwhile is below 2^-13 of the block's share; P saturates, it is never NaN), and P, the sums
-// and O are scaled as they are where the vote is looked at in front. A product is the warpgroup's, so the vote is too: bar.red.
-// Expected: 8 to 12 % at head_dim 64, the vote's whole cost (above), less what bar.red takes, 40 to 60 clocks that pass under P V; in `trailing` less
-// 2 to 4 % up to 1k for the crossing of tiles that it leaves no registers for. Not measured yet: no row of host/select_table.inc has it.
-void emit_late_look(ForwardContext& f, bool first) {
-  if (!f.looks_late()) return;
-  Kernel& k = f.k;
-  const auto take_back = [&] {
-    k.section("P V taken back, P scaled");
-    k.wgmma_wait_group(0).note("the product of a P that may saturate");
-    emit_pv_again(f, -1);
-    k.wgmma_wait_group(0).note("O is what it was");
-    if (f.saves_exps()) emit_decode_words(f, f.block_sum);
-    rescale_block(f, f.block_sum);
-    if (!f.scales_still_o()) {
-      scale_o_by_alpha(f);
-      k.mov_pred(f.grew, 0).note("O is scaled");
-    }
-    if (f.saves_exps()) emit_encode_words(f);
-    pack_words(f, f.p, 0, f.p.size());
-    emit_pv_again(f, 1);
-  };
-  if (!first)  // the first block's maximum is taken
-    k.scope([&] {
-      Reg id = k.b32("vote_barrier"), any = k.pred("some_warp_is_over");
-      k.add_u32(id, f.warpgroup, kVoteBarrier);
-      k.bar_red_or_pred(any, id, 128, f.over).note("wgmma is the warpgroup's: all four warps, or none");
-      k.vote_sync_any_pred(any, any).note("the same in every lane: ptxas sees it and keeps its uniform registers");
-      k.if_rare(any, take_back, "no p can exceed 256");
-    });
-  for (int r = 0; r < 2; ++r) k.add_ftz_f32(f.row_sum[r], f.row_sum[r], f.block_sum[r]);
-}
 
 void emit_rescale_o(ForwardContext& f) {
   Kernel& k = f.k;

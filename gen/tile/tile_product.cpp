@@ -78,7 +78,7 @@ void emit_pv_promoted(ForwardContext& f, const Reg& v_desc) {
 }
 
 // With 128 registers at entry (512 threads) m64n256 is refused (ptxas C7602): half of the columns at a time, then.
-void emit_pv_8(ForwardContext& f, const Reg& v_desc, int sign = 1) {
+void emit_pv_8(ForwardContext& f, const Reg& v_desc) {
   Kernel& k = f.k;
   Reg b = k.b64("v_step");
   const bool afresh = f.config.plan.two_level;
@@ -90,20 +90,9 @@ void emit_pv_8(ForwardContext& f, const Reg& v_desc, int sign = 1) {
       const int at = step / 4 * f.smem.slab_bytes_v + step % 4 * 32 + part * columns * 128;
       if (at) k.add_s64(b, v_desc, at / 16);
       const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
-      k.wgmma_rs_8("e4m3", f.type_v(), columns, to.slice(part * columns / 2, columns / 2), f.p.slice(4 * step, 4), at ? b : v_desc, keep, sign);
+      k.wgmma_rs_8("e4m3", f.type_v(), columns, to.slice(part * columns / 2, columns / 2), f.p.slice(4 * step, 4), at ? b : v_desc, keep, 1);
     }
   }
-}
-
-// late_vote, whose P V never lags.
-void emit_pv_again(ForwardContext& f, int sign) {
-  Kernel& k = f.k;
-  k.scope([&] {
-    const Reg v_desc = descriptor(f, "v", ring_slot(k, "v", f.kv_count, f.config.plan.v_ring()).stage, f.smem.v_stage_bytes, f.smem.v, 0);
-    k.wgmma_fence();
-    emit_pv_8(f, v_desc, sign);
-    k.wgmma_commit_group();
-  });
 }
 
 void emit_pv(ForwardContext& f, int lag) {

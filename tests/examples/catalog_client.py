@@ -37,7 +37,8 @@ def main():
             given = dict(zip((p["name"] for p in kernel["parameters"]), arguments))
             assert given["tail_first"] == ("u32", -(-200 // tile_q) * 12) and given["tail_parts"] == ("u32", 0)
             assert given["tail_arrivals"] == ("pointer", 0)
-        assert catalog.grid(kernel, values, 132) == min(-(-200 // tile_q) * 12, 132)
+        tiles = -(-200 // tile_q) * 12
+        assert catalog.grid(kernel, values, 132) == min(-(-tiles // kernel["plan"]["teams"]), 132)
         assert catalog.grid(kernel, values, 7) == 7
         for p in kernel["parameters"]:
             if p["kind"] != "tensor_map":

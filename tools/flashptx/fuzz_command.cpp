@@ -85,12 +85,15 @@ std::string altered_kernel(const Case& c, bool late) {
     own.problem.v_transposed = own.plan.v_background = true, own.plan.transposers = 3;
     if (gen::check_forward(own).empty()) s.config = own, name = own.name();
   }
-  for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store, &Plan::late_vote}) {
+  for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store}) {
     KernelConfig with = s.config;
     with.plan.*addition = true;
-    if (addition == &Plan::late_vote && with.plan.schedule == "overlap") with.plan.schedule = "trailing";
     if ((addition != &Plan::split_tail && !late) || !gen::check_forward(with).empty()) continue;
     s.config = with, name = with.name();
+  }
+  if (KernelConfig two = s.config; late) {
+    two.plan.teams = 2, two.plan.warpgroups = 2, two.plan.split_tail = false;
+    if (gen::check_forward(two).empty()) name = two.name();
   }
   return name;
 }
@@ -114,7 +117,7 @@ void run_fuzz(const FuzzOptions& o) {
   struct Met {
     const char *part, *what;
     std::uint64_t cases = 0;
-  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_lv", "voted late"}, {"_tail", "could cut tiles"}};
+  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_x2", "worked in two teams"}, {"_tail", "could cut tiles"}};
   EmulatorOptions watched;
   watch_emulator(watched);
   for (; !interrupted() && (o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end); ++index) {

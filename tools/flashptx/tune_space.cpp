@@ -28,7 +28,6 @@ int distance(const Plan& a, const Plan& b) {
   n += a.softmax != b.softmax;
   n += a.dynamic_tiles != b.dynamic_tiles;
   n += a.o_own_buffer != b.o_own_buffer;
-  n += a.late_vote != b.late_vote;
   n += a.late_store != b.late_store;
   n += a.pin_exp != b.pin_exp;
   n += a.cluster != b.cluster;
@@ -75,8 +74,7 @@ void with_additions(Plan p, const ProblemClass& problem, const SpaceOptions& o, 
     return true;
   };
   if (!o.fast && problem.eight_bit()) {
-    for (bool late_vote : {false, true})
-      for (p.late_vote = late_vote, p.chord_of_16 = 0; p.chord_of_16 <= 8; p.chord_of_16 += 2) alone_paired_cut(p);
+    for (p.chord_of_16 = 0; p.chord_of_16 <= 8; p.chord_of_16 += 2) alone_paired_cut(p);
     return;
   }
   if (!o.fast) {
