@@ -75,7 +75,8 @@ struct Plan {
                                      // one conversion instead of an exponential (gen/tile/exp_direct.cpp): more error
   int chord_of_16 = 0;               // 8 bit, guarded: so many (even) take the mean of two chords of 2^x instead: 0.6 % more
                                      // error for 4, 1.1 % for 8
-  bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first
+  bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first. After a tile that failed its guard a CTA (a team)
+                                     // takes every maximum: which tiles it draws then, and so their last bits, is a matter of time
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
   bool late_store = false;           // 16 bit, guarded: a tile's O is scaled and staged under the next tile's first exponentials,
                                      // not in front of them (gen/kernels/attention_forward.cpp, emit_trip_0_and_store)

@@ -155,7 +155,7 @@ void emit_consumer_setup(ForwardContext& f) {
   }
   f.max_slack = k.f32("max_slack");
   f.k_ready = k.pred("k_ready");
-  f.v_ready = k.pred("v_ready");
+  if (f.looks_at_v()) f.v_ready = k.pred("v_ready");
   f.grew = k.pred("grew");
   f.huge = k.pred("huge");
   f.o_keep = k.pred("o_keep");
@@ -330,6 +330,7 @@ void emit_look_ahead(ForwardContext& f) {
     RingSlot slot = ring_slot(k, "next_k", position, f.config.plan.kv_stages);
     Reg bar = ring_barrier(f, "next_k_bar", slot.stage, 0);
     k.mbarrier_test_wait_parity(f.k_ready, address(bar, f.smem.k_full), slot.phase);
+    if (!f.looks_at_v()) return;
     slot = ring_slot(k, "next_v", f.kv_count, f.config.plan.v_ring());
     bar = ring_barrier(f, "next_v_bar", slot.stage, 0);
     k.mbarrier_test_wait_parity(f.v_ready, address(bar, f.smem.v_full), slot.phase);

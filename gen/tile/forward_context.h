@@ -171,6 +171,11 @@ struct ForwardContext {
   // measured in 8 bit + 1.4 % on average, up to 5 (branches_and_looks_h200.csv). In 16 bit under P V (overlap) - 0.4 %, at head_dim 64 - 1 to - 3, for the same code
   // in the usual trip: not there.
   bool one_unusual_branch() const { return guarded() && (eight_bit() || config.plan.table()->o_is_still()); }
+  // The next P V behind the exponentials of a block is that block's. An own schedule may have that of the block before there: its V is waited for as it is.
+  bool looks_at_v() const {
+    const Schedule& s = *config.plan.table();
+    return s.step(Do::pv)->lag == 0 || s.step(Do::pv) < s.step(Do::exp_sum);
+  }
   // O is complete from the maximum to the exponentials: whatever moves the reference scales it there, and no step asks
   // again. Not with folds: 32 bytes of stack at head_dim 128 in fast mode.
   bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && !folds() && !config.plan.two_level && config.plan.table()->o_is_still(); }

@@ -107,7 +107,8 @@ void emit_pv(ForwardContext& f, int lag) {
     RingSlot slot = ring_slot(k, "v", position, f.config.plan.v_ring());
     Reg bar = ring_barrier(f, "v_bar", slot.stage, 0);
     trace_mark(f, TraceEvent::v_full_wait);
-    k.wait_unless(f.v_ready, "v_full", address(bar, m.v_full), slot.phase);
+    if (f.looks_at_v()) k.wait_unless(f.v_ready, "v_full", address(bar, m.v_full), slot.phase);
+    else k.wait("v_full", address(bar, m.v_full), slot.phase);
     trace_mark(f, TraceEvent::pv);
     Reg v_desc = descriptor(f, "v", slot.stage, m.v_stage_bytes, m.v, f.eight_bit() ? 0 : m.slab_bytes_v);
     if (f.promotes_at_once()) {

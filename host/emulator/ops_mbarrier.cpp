@@ -128,9 +128,10 @@ Step mbarrier_wait_exec(Warp& w, const Instr& in, u32 mask) {
   int first = std::countr_zero(mask);
   // A copy may always land a little later than it did: the first answer for each phase is false, so
   // that a program that does not look at the answer is found out, in any turn of a loop. A fresh
-  // barrier's preceding phase is no matter of time.
+  // barrier's preceding phase is no matter of time. test_wait, whose answer may choose between two ways, is refused in every other phase.
   const u32 asked = static_cast<u32>(phases[first] << 18) | (addresses[first] & 0x3ffff);
-  if (done && phases[first] != 0 && w.refused[in.pc] != asked) {
+  const bool refuses = in.flag2 || (phases[first] + addresses[first] / 8) % 2 == 0;
+  if (done && refuses && phases[first] != 0 && w.refused[in.pc] != asked) {
     w.refused[in.pc] = asked;
     w.set_pred(in.p, mask, 0);
     return Step::next;
