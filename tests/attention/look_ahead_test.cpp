@@ -12,7 +12,7 @@ using test::Bed;
 
 namespace {
 
-Case shape(const KernelConfig& c, int rows, int keys) {
+Case looked_shape(const KernelConfig& c, int rows, int keys) {
   reference::Problem p;
   p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.threads = 1;
   p.heads_q = 2, p.heads_kv = 1, p.seqlen_q = rows, p.seqlen_k = keys;
@@ -21,7 +21,7 @@ Case shape(const KernelConfig& c, int rows, int keys) {
   return make_case(p, reference::Layout::bshd, reference::Inputs::random, 7, true, 0);
 }
 
-Bed bed_of(std::uint64_t seed) {
+Bed looked_bed(std::uint64_t seed) {
   EmulatorOptions options = test::emulated_order(seed, 2);
   options.threads = 1;
   return test::open_bed(DeviceChoice::emulator, options);
@@ -35,7 +35,7 @@ TEST_SUITE("attention/look ahead") {
     for (const std::string name : {"attn_fwd_bf16_d64_full__q128_kv64_s2__overlap_guarded2_ob", "attn_fwd_e4m3_d64_causal__q128_kv128_s2_qs2__trailing_guarded1_dyn_ob",
                                    "attn_fwd_f16_d64_full__q128_kv64_s3_qs2__overlap_pp_guarded2_ob_x2"}) {
       const std::string clean = emit(test::kernel_named(name)).text;
-      const Case data = shape(test::kernel_named(name), 200, 1500);
+      const Case data = looked_shape(test::kernel_named(name), 200, 1500);
       for (const std::string branch : {"@%k_ready bra ", "@%v_ready bra "})
         for (const char* guard : {"@", "@!"}) {
           std::string text = clean;
@@ -45,7 +45,7 @@ TEST_SUITE("attention/look ahead") {
             text.insert(at, trap), at += trap.size() + branch.size();
           }
           REQUIRE(traps > 0);
-          Bed bed = bed_of(1);
+          Bed bed = looked_bed(1);
           ForwardChoice choice;
           choice.kernel = name, choice.ptx = text;
           CHECK_MESSAGE(!run_case(*bed.device, *bed.attention, data, choice).ok(), name, " ", branch, guard);
@@ -62,14 +62,14 @@ TEST_SUITE("attention/look ahead") {
       REQUIRE_MESSAGE(times > 0, from);
       return out;
     };
-    const Case data = shape(test::kernel_named(name), 200, 1500);
+    const Case data = looked_shape(test::kernel_named(name), 200, 1500);
     for (const auto& [what, text] : std::vector<std::pair<std::string, std::string>>{
              {"nothing", clean},
              {"K: this block's", instead("add.u32 %next_position, %kv_count, 1;", "add.u32 %next_position, %kv_count, 0;")},
              {"V: the one before", instead("and.b32 %next_v_stage, %kv_count, 3;", "sub.u32 %next_v_stage, %kv_count, 1; and.b32 %next_v_stage, %next_v_stage, 3;")}}) {
       bool noticed = false;
       for (std::uint64_t seed = 0; seed < 24 && !noticed; ++seed) {
-        Bed bed = bed_of(seed);
+        Bed bed = looked_bed(seed);
         ForwardChoice choice;
         choice.kernel = name, choice.ptx = text;
         noticed = !run_case(*bed.device, *bed.attention, data, choice).ok();
@@ -90,9 +90,9 @@ TEST_SUITE("attention/look ahead") {
         KernelConfig c = test::kernel_named(kind);
         c.plan.ping_pong = *turns != 0;
         c.plan.follow(own);
-        const Case data = shape(c, 200, 900);
+        const Case data = looked_shape(c, 200, 900);
         for (std::uint64_t seed = 0; seed < 6; ++seed) {
-          Bed bed = bed_of(seed);
+          Bed bed = looked_bed(seed);
           ForwardChoice choice;
           choice.kernel = c.name(), choice.schedule = own;
           const Outcome r = run_case(*bed.device, *bed.attention, data, choice);

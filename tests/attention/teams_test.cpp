@@ -20,7 +20,7 @@ const char* const in_teams[] = {
     "attn_fwd_f16_d64_causal__q128_kv48_s3_qs2__trailing_plain_x2",
 };
 
-Case shape(const KernelConfig& c, int rows, int keys, int heads) {
+Case teams_shape(const KernelConfig& c, int rows, int keys, int heads) {
   reference::Problem p;
   p.dtype = c.problem.dtype, p.mask = c.problem.mask, p.threads = 1;
   p.batch = 2, p.heads_q = heads, p.heads_kv = heads > 1 ? heads / 2 : 1, p.seqlen_q = rows, p.seqlen_k = keys;
@@ -37,7 +37,7 @@ TEST_SUITE("attention/teams") {
       const KernelConfig c = test::kernel_named(name);
       REQUIRE(c.name() == name);
       for (const auto& [rows, keys, heads] : std::vector<std::tuple<int, int, int>>{{700, 333, 2}, {129, 500, 4}, {1, 70, 1}, {300, 1, 2}, {200, 0, 2}}) {
-        const Case data = shape(c, rows, keys, heads);
+        const Case data = teams_shape(c, rows, keys, heads);
         std::vector<std::uint8_t> o, lse;
         for (std::uint64_t seed = 0; seed < 4; ++seed) {
           EmulatorOptions options = test::emulated_order(seed, seed == 3 ? 132 : 1 + static_cast<int>(seed));
@@ -81,7 +81,7 @@ TEST_SUITE("attention/teams") {
     Bed bed = test::open_bed(DeviceChoice::emulator, test::emulated_order(0, 6));
     const KernelConfig c = test::kernel_named(in_teams[1]);
     for (const auto& [rows, ctas] : std::vector<std::pair<int, unsigned>>{{100, 1}, {300, 3}, {128 * 40, 6}}) {
-      const Case data = shape(c, rows, 64, 1);  // of two batches
+      const Case data = teams_shape(c, rows, 64, 1);  // of two batches
       ForwardChoice choice;
       choice.kernel = in_teams[1];
       std::unique_ptr<ForwardPlan> plan;
