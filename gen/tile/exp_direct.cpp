@@ -210,7 +210,7 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
     // the exact word before it, through its offset: 0 x is not 0 for every x, and nobody may leave it out.
     // Not where the tensor cores bind, head_dim above 128: there the registers are wanted (spills with folding). Nor with 8 and more chord words, or with 4 of
     // a wide head: then ptxas does better alone (tools/bench/results/branches_and_looks_h200.csv, run 3: 8 words at head_dim 64 full + 4 to 8 %, past 6 paced ones by 2 to 3; 4 at
-    // 128 0 to + 3 %; but 6 words at 64 and 128 - 2 to - 4).
+    // 128 - 1 to + 3 %; but 6 words at 64 and 128 - 1 to - 4).
     const bool alone = !f.direct_words() && (plan.chord_of_16 >= 8 || (f.dv() > 64 && plan.chord_of_16 <= 4));
     int paced_by = -1;
     const auto paced = [&](const Reg& offset) {

@@ -33,9 +33,9 @@
 // and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv: ratios to FlashAttention-3 of two runs one after the other, whose clocks differ). Packed apart while P V reads P it costs a move a word:
 // - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
 // large p is then less exact), or the sums of P as packed, by the tensor cores. Tried and dropped: P V issued in front of the vote and taken back by the product of
-// -P where the vote says so (expected 8 to 12 % at head_dim 64; measured 0 to + 2 % where P V is waited for at once, which stays behind the rest, else - 3 to - 13 %: P takes
+// -P where the vote says so (expected 8 to 12 % at head_dim 64; measured - 1 to + 2 % with eight chord words of 128 keys where P V is waited for at once, which stays behind the rest, else 0 to - 14 %: P takes
 // registers of its own beside S, and bar.red couples the warpgroup's four warps; late_vote_e4m3_h200.csv. bar.red's predicate needs a vote.sync behind it: without, ptxas
-// takes the branch for divergent and keeps no uniform register behind it, - 5 to - 9 % more).
+// takes the branch for divergent and keeps no uniform register behind it: `trailing` then loses 5 to 11 % more).
 #include <cfloat>
 
 #include "gen/tile/forward_context.h"
