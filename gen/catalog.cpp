@@ -283,7 +283,7 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
   const int d = std::max(problem.head_dim, problem.head_dim_v);
-  // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240).
+  // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240; at 128 with 8 chord words, causal with 6).
   if (d > 64) c.plan.v_stages = 0;
   if (d > 64 && d <= 128) c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : problem.mask == Mask::full ? 6 : 4, plan.chord_of_16);
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";

@@ -331,14 +331,9 @@ void Kernel::wait(const std::string& what, const Operand& barrier, const Operand
 
 void Kernel::wait_unless(const Reg& ready, const std::string& what, const Operand& barrier, const Operand& parity,
                          Location at) {
-  std::string head = new_label("wait " + what), end = new_label(what + " done");
+  std::string end = new_label(what + " done");
   guarded_branch(ready, true, end, "seen before", at);
-  scope([&] {
-    Reg done = pred("done_" + std::to_string(nodes_.size()), at);
-    label(head, at);
-    emit("mbarrier.try_wait.parity.shared::cta.b64", {done, barrier, parity}, at);
-    guarded_branch(done, false, head, "", at);
-  });
+  wait(what, barrier, parity, at);
   label(end, at);
 }
 

@@ -264,7 +264,7 @@ void emit_token(ForwardContext& f, bool wait) {
   k.scope([&] {
     Reg id = k.b32("token");
     if (wait) {
-      k.add_u32(id, f.teams() > 1 ? f.seat : f.warpgroup, 1);
+      k.add_u32(id, f.seat, 1);
       k.bar_sync(id, 256).note("128 threads wait, 128 of the warpgroup before arrive");
     } else if (f.teams() > 1) {
       k.xor_b32(id, f.seat, 1);
@@ -1212,6 +1212,7 @@ EmittedKernel emit_attention_forward(const KernelConfig& config, std::string* li
       if (split.consumer < split.entry) k.setmaxnreg_dec(split.consumer);
       else k.setmaxnreg_inc(split.consumer);
       k.sub_u32(f.warpgroup, f.warpgroup, producers);
+      f.seat = f.warpgroup;
       if (f.teams() > 1) {
         f.seat = k.b32("seat"), f.team = k.b32("team");
         k.mov_b32(f.seat, f.warpgroup);

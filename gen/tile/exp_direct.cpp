@@ -211,11 +211,11 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
     // Not where the tensor cores bind, head_dim above 128: there the registers are wanted (spills with folding). Nor with 8 and more chord words, or with 4 of
     // a wide head: then ptxas does better alone (tools/bench/results/branches_and_looks_h200.csv, run 3: 8 words at head_dim 64 full + 4 to 8 %, past 6 paced ones by 2 to 3; 4 at
     // 128 - 1 to + 3 %; but 6 words at 64 and 128 - 1 to - 4).
-    const bool alone = !f.direct_words() && (plan.chord_of_16 >= 8 || (f.dv() > 64 && plan.chord_of_16 <= 4));
+    const bool never_paced = !f.direct_words() && (plan.chord_of_16 >= 8 || (f.dv() > 64 && plan.chord_of_16 <= 4));
     int paced_by = -1;
     const auto paced = [&](const Reg& offset) {
       PairOffsets own{offset, offset};
-      if (paced_by < 0 || f.dv() > 128 || alone) return own;
+      if (paced_by < 0 || f.dv() > 128 || never_paced) return own;
       for (int pair = 0; pair < 2; ++pair) {
         own[pair] = k.f32("paced_offset" + std::to_string(pair));
         k.fma_rn_ftz_f32(own[pair], s.exact[2 * paced_by + pair], f32_imm(0.0f), offset);

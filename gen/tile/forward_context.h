@@ -102,7 +102,7 @@ struct ForwardContext {
   Reg first_block;              // split_tail: key block of the tile's axis that is the part's block 0
   // consumer
   Reg warpgroup;                // 0 .. warpgroups-1, in its team
-  Reg team, seat;               // teams: which; 2 * team + warpgroup
+  Reg team, seat;               // teams: which; this warpgroup among those of all teams
   Reg warp_row;                 // this lane's first row inside the warpgroup: 16 * warp + lane / 4
   Reg warp_row0;                // 16 * warp, which ptxas knows to be the warp's: a coordinate of TMA's without a loop over lanes
   Reg lane, is_lane0, quad_col;  // quad_col = 2 * (lane % 4)

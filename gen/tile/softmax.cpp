@@ -277,7 +277,8 @@ void lazy_max(ForwardContext& f) {
 void emit_mask_max(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   if (f.scales_blocks()) emit_block_units(f, first);
-  if (first || !f.one_unusual_branch()) emit_mask(f);
+  const bool one_branch = !first && f.one_unusual_branch();
+  if (!one_branch) emit_mask(f);
   if (first || f.config.plan.softmax == Softmax::plain) {
     k.scope([&] {
       Vec local = k.f32("local_max", 2);
@@ -294,24 +295,20 @@ void emit_mask_max(ForwardContext& f, bool first) {
       Reg checks = k.pred("takes_max");
       if (!f.scales_still_o()) k.mov_pred(f.grew, 0);
       k.setp("ge", "s32", checks, f.block, f.first_unchecked);
-      if (!f.one_unusual_branch()) {
-        k.if_rare(checks, [&] { lazy_max(f); }, "the reference stands");
-        recentre_huge(f);
-        return;
-      }
-      Reg unusual = k.pred("unusual");
-      k.or_pred(unusual, checks, f.huge);
-      k.if_rare(unusual, [&] {
+      const auto check = [&] {
         k.if_rare(checks, [&] {
-          emit_mask(f);
+          if (one_branch) emit_mask(f);
           lazy_max(f);
         }, "the reference stands");
-        recentre_huge(f);
-      }, "every key is visible, the reference stands, scores fit one fma");
+        if (one_branch) recentre_huge(f);
+      };
+      if (!one_branch) return check();
+      Reg unusual = k.pred("unusual");
+      k.or_pred(unusual, checks, f.huge);
+      k.if_rare(unusual, check, "every key is visible, the reference stands, scores fit one fma");
     });
-    return;
   }
-  recentre_huge(f);
+  if (!one_branch) recentre_huge(f);
 }
 
 void emit_guard_sums(ForwardContext& f, const Reg& failed, const Reg& worst) {

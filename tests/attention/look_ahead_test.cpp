@@ -65,6 +65,8 @@ TEST_SUITE("attention/look ahead") {
     const Case data = looked_shape(test::kernel_named(name), 200, 1500);
     for (const auto& [what, text] : std::vector<std::pair<std::string, std::string>>{
              {"nothing", clean},
+             {"K is not waited for", instead("@%k_ready bra", "bra")},
+             {"V is not waited for", instead("@%v_ready bra", "bra")},
              {"K: this block's", instead("add.u32 %next_position, %kv_count, 1;", "add.u32 %next_position, %kv_count, 0;")},
              {"V: the one before", instead("and.b32 %next_v_stage, %kv_count, 3;", "sub.u32 %next_v_stage, %kv_count, 1; and.b32 %next_v_stage, %next_v_stage, 3;")}}) {
       bool noticed = false;
