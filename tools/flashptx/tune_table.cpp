@@ -216,8 +216,8 @@ std::string table_text(const std::vector<TableRow>& rows) {
       "head dimensions,\n"
       "// query counts, kernel, measured at so many queries and keys, its TFLOP/s, runner-up, its "
       "TFLOP/s, source.\n"
-      "// 0 TFLOP/s: a row that was not measured; its source is the reason. A source without a ptxas: from a run of\n"
-      "// tools/compare since.\n";
+      "// 0 TFLOP/s: a row that was not measured; its source is the reason. A source without a ptxas: not of `tune`,\n"
+      "// but of tools/compare or `flashptx bench` since (tools/bench/results).\n";
   for (const TableRow& r : rows) {
     char figures[2][32];
     std::snprintf(figures[0], sizeof figures[0], "%.1f", r.tflops);
