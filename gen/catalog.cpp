@@ -44,7 +44,7 @@ void Plan::follow(const Schedule& s) {
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2][_vw7][_vb]__<schedule>[_pp]_<softmax>[_fast<words>][_chord<words>][_dyn][_ob][_late][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
+// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2][_vw7][_vb]__<schedule>[_pp]_<softmax>[_fast<words>][_chord<words>][_psum][_dyn][_ob][_late][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -67,6 +67,7 @@ std::string KernelConfig::name() const {
   if (plan.softmax == Softmax::guarded) s += n(plan.guard_blocks);
   if (plan.direct_of_16) s += "_fast" + n(plan.direct_of_16);
   if (plan.chord_of_16) s += "_chord" + n(plan.chord_of_16);
+  if (plan.p_sums) s += "_psum";
   if (plan.dynamic_tiles) s += "_dyn";
   if (plan.o_own_buffer) s += "_ob";
   if (plan.late_store) s += "_late";
@@ -173,6 +174,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   }
   if (r.take("_fast")) c.plan.direct_of_16 = r.number("direct words of 16");
   if (r.take("_chord")) c.plan.chord_of_16 = r.number("chord words of 16");
+  c.plan.p_sums = r.take("_psum");
   c.plan.dynamic_tiles = r.take("_dyn");
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.late_store = r.take("_late");

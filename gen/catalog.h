@@ -75,6 +75,8 @@ struct Plan {
                                      // one conversion instead of an exponential (gen/tile/exp_direct.cpp): more error
   int chord_of_16 = 0;               // 8 bit, guarded: so many (even) take the mean of two chords of 2^x instead: 0.6 % more
                                      // error for 4, 1.1 % for 8
+  bool p_sums = false;               // 8 bit: a row's sum is a column of P V, of P as it was rounded, so that numerator and
+                                     // denominator agree and no exponential is added up (gen/tile/p_sums.cpp)
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first. After a tile that failed its guard a CTA (a team)
                                      // takes every maximum: which tiles it draws then, and so their last bits, is a matter of time
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice

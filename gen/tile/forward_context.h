@@ -23,6 +23,7 @@ constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take e
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr std::uint32_t kNoUnit = 0xFFFFFFFF;  // first key in the slot of a unit: there is none left
 constexpr int kUnitBarrier = 7;                // named barrier of the warps that share a unit
+constexpr int kSumColumns = 8;                 // p_sums: columns of ones beside V's, the least that wgmma counts in
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 
 struct SharedLayout {
@@ -124,6 +125,9 @@ struct ForwardContext {
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   int early_words = 0;          // so many words of P are packed beside their exponentials, in front of the vote on the block's sums
   Vec p_next;                   // early_words: of the block's P, in p itself where the block before needs it no more
+  Vec o_sum;                    // p_sums: the columns of ones of P V, two of each row
+  Reg worst_sum, p_codes, p_steps;  // p_sums, guarded: the largest sum of a block without a maximum; OR of all codes, of all chord steps
+  bool drains = false;          // p_sums: behind the loop
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
   Vec p_chord;                  // p of the chord words, f16x2
@@ -180,7 +184,8 @@ struct ForwardContext {
   // again. Not with folds: 32 bytes of stack at head_dim 128 in fast mode.
   bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && !folds() && !config.plan.two_level && config.plan.table()->o_is_still(); }
   bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
-  int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
+  bool sums_p() const { return config.plan.p_sums; }
+  int sums_per_row() const { return checks_block_sums() || sums_p() ? 1 : 2; }
   // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
   int p_offset_log2() const {
     if (!eight_bit()) return 0;
@@ -286,6 +291,13 @@ void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  /
 void emit_decode_words(ForwardContext& f, const Vec& sum);  // the rare branch: p of all words into S's registers, and their sums
 void emit_encode_words(ForwardContext& f);            // and back
 void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
+// p_sums (gen/tile/p_sums.cpp)
+void emit_ones(ForwardContext& f);                    // all threads, before the kernel's first barrier
+void emit_start_sums(ForwardContext& f);              // of a tile
+void emit_take_sums(ForwardContext& f, int lag);      // of a P V that is complete
+void emit_settle_offset(ForwardContext& f);           // guarded: P's offset for the blocks without a maximum, before the first of them
+void emit_p_out_of_range(ForwardContext& f, const Reg& failed);  // some p left e4m3
+void scale_o_by_alpha(ForwardContext& f);             // softmax.cpp: O, and the sums that go with it
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage

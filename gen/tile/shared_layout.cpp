@@ -16,7 +16,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   slab_bytes_v = slab_bytes_kv;
   if (problem.eight_bit()) {  // V^T: rows are columns of V, 128 keys in 128 bytes; 64 keys leave half of each row empty
     slabs_v = (plan.tile_kv + 127) / 128;
-    slab_bytes_v = problem.head_dim_v * 128;
+    slab_bytes_v = (problem.head_dim_v + (plan.p_sums ? kSumColumns : 0)) * 128;
   }
   q_slice_bytes = slabs_qk * slab_bytes_q;
   k_stage_bytes = slabs_qk * slab_bytes_kv;

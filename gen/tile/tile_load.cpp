@@ -51,7 +51,7 @@ struct Producer {
       k.wait(ring + "_empty", address(bar, empty - full), parity);
       trace_mark(f, is_k ? TraceEvent::k_load : TraceEvent::v_load);
       if (is_k && f.scales_blocks()) emit_write_block_scales(f, slot.stage, k_row);
-      k.mbarrier_arrive_expect_tx(address(bar), stage_bytes).note("the whole box, zero fill included");
+      k.mbarrier_arrive_expect_tx(address(bar), is_k || !f.sums_p() ? stage_bytes : slabs * f.dv() * 128).note("the whole box, zero fill included");
       k.mul_lo_u32(dst, slot.stage, stage_bytes);
       k.add_u32(dst, dst, f.base);
       k.add_u32(dst, dst, tiles);
