@@ -136,11 +136,7 @@ void emit_consumer_setup(ForwardContext& f) {
   if (f.folds()) f.fold_scale = k.f32("fold_scale", 2), f.folded = k.pred("folded");
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
   if (f.sums_p()) f.o_sum = k.f32("o_sum", kSumColumns / 2);
-  if (f.sums_p() && f.guarded()) {
-    f.worst_sum = k.f32("worst_sum");
-    if (f.direct_words()) f.p_codes = k.b32("p_codes");
-    if (f.chord_words()) f.p_steps = k.b32("p_steps");
-  }
+  if (f.sums_p() && f.guarded()) f.worst_sum = k.f32("worst_sum");
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.early_words = early_words(f);
   if (f.early_words) f.p_next = f.keeps_p() ? k.b32("p_next", f.early_words) : f.p;
@@ -393,13 +389,14 @@ void emit_step(ForwardContext& f, const PlannedStep& step, bool looked_ahead) {
       wait_group("O is complete, P's registers are free");
       emit_promote(f);
       if (f.sums_p()) emit_take_sums(f, f.drains ? 0 : step.lag);
+      if (f.folds_behind()) emit_fold(f);
       break;
     case Do::free_v: emit_free(f, "v", f.smem.v_empty, step.lag); break;
     case Do::rescale_o:
       k.section("O *= alpha");
       trace_mark(f, TraceEvent::rescale_o);
       emit_rescale_o(f);
-      emit_fold(f);
+      if (!f.folds_behind()) emit_fold(f);
       break;
     case Do::pack_p:
       k.section(f.eight_bit() ? "P to e4m3" : "P to " + f.type());
@@ -469,6 +466,7 @@ bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
   if (c.plan.two_level) return false;  // spills at head_dim 128
+  if (c.plan.p_sums && c.plan.fold_blocks && c.problem.mask == Mask::causal && c.problem.head_dim_v > 64) return false;  // spills 28 bytes
   if (c.problem.eight_bit()) {
     // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
     SharedLayout m(c);

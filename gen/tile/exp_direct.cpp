@@ -144,7 +144,7 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
       else k.mov_b32(s.direct[r], p);
       started[r] = true;
     }
-    if (codes || f.sums_p()) {
+    if (codes) {
       k.or_b32(s.codes, s.codes, f.p_direct[codes]);
       k.or_b32(s.codes, s.codes, f.p_direct[codes + 1]);
     } else {
@@ -172,7 +172,7 @@ void chord_word(ForwardContext& f, const Sums& s, int r, int first, int at, cons
       else k.mov_b32(s.chord[r], p);
       started[r] = true;
     }
-    if (at || f.sums_p()) {
+    if (at) {
       k.or_b32(s.steps, s.steps, n[0]);
       k.or_b32(s.steps, s.steps, n[1]);
     } else {
@@ -306,8 +306,17 @@ void emit_exp_sum_direct(ForwardContext& f, bool first) {
   k.scope([&] {
     Sums s;
     if (f.sums_p()) {
-      s.codes = f.p_codes, s.steps = f.p_steps;
+      Reg over = k.pred("over");
+      const auto past_range = [&](const Reg& seen, std::uint32_t bits, const std::string& why) {
+        k.and_b32(seen, seen, hex(bits));
+        k.setp("ne", "u32", over, seen, 0).note(why);
+        k.mov_f32(f.worst_sum, f32_imm(__builtin_inff())).when(over).note("the tile is done again");
+      };
+      if (f.direct_words()) s.codes = k.b32("all_codes");
+      if (f.chord_words()) s.steps = k.b32("all_steps");
       exp_and_sum(f, s, {});
+      if (f.direct_words()) past_range(s.codes, 0xff80ff80u, "p of 512 or more: its code is no e4m3");
+      if (f.chord_words()) past_range(s.steps, 0xf800f800u, "p of 2^17 or more: no number of f16");
       return;
     }
     s.exact = k.f32("block_sum", 4);

@@ -74,7 +74,8 @@ void keep_words(ForwardContext& f, const Reg& at, int word) {
 
 }  // namespace
 
-// In the step rescale_o: no product into O is in flight, and O and fold_scale know the block's reference.
+// In the step rescale_o, before the block's P V: no product into O is in flight, and O and fold_scale know the block's reference.
+// folds_behind: once its P V is complete.
 void emit_fold(ForwardContext& f) {
   if (!f.folds()) return;
   Kernel& k = f.k;
@@ -82,11 +83,15 @@ void emit_fold(ForwardContext& f) {
   k.scope([&] {
     Reg turn = k.b32("fold_turn"), due = k.pred("fold_is_due"), again = k.pred("folded_before");
     k.and_b32(turn, f.block, n - 1);
-    k.setp("eq", "u32", due, turn, n - 1);
+    k.setp("eq", "u32", due, turn, f.folds_behind() ? 0 : n - 1);
+    if (f.folds_behind()) {
+      k.setp("ne", "u32", again, f.block, 0);
+      k.and_pred(due, due, again);
+    }
     k.if_rare(due, [&] {
       k.section("O into its staging buffer");
       const Reg at = lane_address(f);
-      k.add_u32(turn, f.block, n + 1);
+      k.add_u32(turn, f.block, f.folds_behind() ? n : n + 1);
       k.setp("lt", "u32", again, turn, f.own_blocks);
       k.if_else(again, [&] {
         for (int word = 0; word < f.o_acc.size() / 2; word += 4) add_words(f, at, word);

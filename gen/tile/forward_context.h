@@ -126,7 +126,7 @@ struct ForwardContext {
   int early_words = 0;          // so many words of P are packed beside their exponentials, in front of the vote on the block's sums
   Vec p_next;                   // early_words: of the block's P, in p itself where the block before needs it no more
   Vec o_sum;                    // p_sums: the columns of ones of P V, two of each row
-  Reg worst_sum, p_codes, p_steps;  // p_sums, guarded: the largest sum of a block without a maximum; OR of all codes, of all chord steps
+  Reg worst_sum;                // p_sums, guarded: the largest sum of a block without a maximum; infinite where words of P left their range
   bool drains = false;          // p_sums: behind the loop
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
@@ -198,6 +198,8 @@ struct ForwardContext {
   bool paired() const { return config.plan.cluster > 1; }
   bool splits() const { return config.plan.split_tail; }
   bool folds() const { return config.plan.fold_blocks != 0; }
+  // O is folded where its P V is complete and neither S nor P holds anything, not in front of it: registers.
+  bool folds_behind() const { return folds() && sums_p() && config.plan.table()->step(Do::wait_pv)->lag == 0; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
   // 8 bit, full: every row's limit is seqlen_k, and the two registers are wanted elsewhere.

@@ -56,8 +56,6 @@ void emit_ones(ForwardContext& f) {
 void emit_start_sums(ForwardContext& f) {
   Kernel& k = f.k;
   if (f.worst_sum.valid()) k.mov_f32(f.worst_sum, f32_imm(0.0f));
-  for (const Reg& seen : {f.p_codes, f.p_steps})
-    if (seen.valid()) k.mov_b32(seen, 0);
 }
 
 // `lag`: trips that the product is behind the block at work.
@@ -108,18 +106,10 @@ void emit_settle_offset(ForwardContext& f) {
 
 // 1 in `failed` too if some p left e4m3.
 void emit_p_out_of_range(ForwardContext& f, const Reg& failed) {
-  Kernel& k = f.k;
-  k.scope([&] {
-    Reg also = k.pred("p_was_cut");
-    k.setp("geu", "f32", also, f.worst_sum, f32_imm(kMostPSum));
-    k.or_pred(failed, failed, also);
-    Reg bits = k.b32("past_range");
-    for (const Reg& seen : {f.p_codes, f.p_steps}) {
-      if (!seen.valid()) continue;
-      k.and_b32(bits, seen, hex(seen.name == f.p_codes.name ? 0xff80ff80u : 0xf800f800u));
-      k.setp("ne", "u32", also, bits, 0);
-      k.or_pred(failed, failed, also);
-    }
+  f.k.scope([&] {
+    Reg also = f.k.pred("p_was_cut");
+    f.k.setp("geu", "f32", also, f.worst_sum, f32_imm(kMostPSum));
+    f.k.or_pred(failed, failed, also);
   });
 }
 
