@@ -79,4 +79,40 @@ void emit_meet_peer(ForwardContext& f) {
   });
 }
 
+// Draw n >= 0 goes through word n & 1 of CTA 1. That word is free once CTA 1 has read draw n - 2, which it says, on CTA 0's
+// barrier of the word, behind the loads of the tile after: at draw n - 1. So neither waits there unless it is a tile ahead,
+// and CTA 1's fence does not stand between a draw and the loads of what was drawn. Draw 0 finds the fresh barrier's phase "-1".
+void emit_send_tile(ForwardContext& f, const Reg& position) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg draw = k.b32("draw"), parity = k.b32("word_empty");
+    k.sub_u32(draw, position, 1);
+    RingSlot word = ring_slot(k, "word", draw, 2);
+    Reg bar = ring_barrier(f, "word_bar", word.stage, 0);
+    k.sub_u32(parity, draw, 1);
+    k.shr_u32(parity, parity, 1);
+    k.and_b32(parity, parity, 1);
+    k.wait_cluster("drawn empty", address(bar, f.smem.drawn_empty), parity);
+    bar = peer_address(f, bar);
+    k.st_shared_cluster("u32", address(bar, f.smem.drawn_tile), f.tile);
+    k.mbarrier_arrive_remote(address(bar, f.smem.drawn_full)).note("release: the peer may read it");
+  });
+}
+
+void emit_receive_tile(ForwardContext& f, const Reg& position) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg draw = k.b32("draw");
+    k.sub_u32(draw, position, 1);
+    RingSlot next = ring_slot(k, "next_word", position, 2);
+    Reg bar = ring_barrier(f, "word_bar", next.stage, 0);
+    bar = peer_address(f, bar);
+    k.mbarrier_arrive_remote(address(bar, f.smem.drawn_empty)).note("release: the word of the draw after this one has been read");
+    RingSlot word = ring_slot(k, "word", draw, 2);
+    bar = ring_barrier(f, "drawn_bar", word.stage, 0);
+    k.wait_cluster("drawn full", address(bar, f.smem.drawn_full), word.phase);
+    k.ld_shared_u32(f.tile, address(bar, f.smem.drawn_tile));
+  });
+}
+
 }  // namespace flashptx::gen
