@@ -85,11 +85,11 @@ void emit_meet_peer(ForwardContext& f) {
 void emit_send_tile(ForwardContext& f, const Reg& position) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg draw = k.b32("draw"), parity = k.b32("word_empty");
-    k.sub_u32(draw, position, 1);
-    RingSlot word = ring_slot(k, "word", draw, 2);
-    Reg bar = ring_barrier(f, "word_bar", word.stage, 0);
-    k.sub_u32(parity, draw, 1);
+    Reg word = k.b32("word"), parity = k.b32("word_empty");
+    k.sub_u32(word, position, 1).note("draw n");
+    k.sub_u32(parity, word, 1);
+    k.and_b32(word, word, 1);
+    Reg bar = ring_barrier(f, "word_bar", word, 0);
     k.shr_u32(parity, parity, 1);
     k.and_b32(parity, parity, 1);
     k.wait_cluster("drawn empty", address(bar, f.smem.drawn_empty), parity);
@@ -102,14 +102,14 @@ void emit_send_tile(ForwardContext& f, const Reg& position) {
 void emit_receive_tile(ForwardContext& f, const Reg& position) {
   Kernel& k = f.k;
   k.scope([&] {
-    Reg draw = k.b32("draw");
-    k.sub_u32(draw, position, 1);
-    RingSlot next = ring_slot(k, "next_word", position, 2);
-    Reg bar = ring_barrier(f, "word_bar", next.stage, 0);
+    Reg draw = k.b32("draw"), next = k.b32("next_word");
+    k.and_b32(next, position, 1);
+    Reg bar = ring_barrier(f, "next_word_bar", next, 0);
     bar = peer_address(f, bar);
     k.mbarrier_arrive_remote(address(bar, f.smem.drawn_empty)).note("release: the word of the draw after this one has been read");
+    k.sub_u32(draw, position, 1);
     RingSlot word = ring_slot(k, "word", draw, 2);
-    bar = ring_barrier(f, "drawn_bar", word.stage, 0);
+    bar = ring_barrier(f, "word_bar", word.stage, 0);
     k.wait_cluster("drawn full", address(bar, f.smem.drawn_full), word.phase);
     k.ld_shared_u32(f.tile, address(bar, f.smem.drawn_tile));
   });

@@ -269,6 +269,7 @@ struct Producer {
             k.and_b32(at, at, 1);
             k.setp("ne", "u32", failed, at, 0);
             k.if_(failed, [&] {
+              if (f.paired()) k.mapa_shared_cluster_u32(list, f.base, owner);  // anew: 8 bit has no register for it
               k.mad_lo_u32(at, bit, 16, list);
               k.emit(space + ".v4.u32",
                      {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.redo_tiles)},
