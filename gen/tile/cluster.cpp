@@ -17,9 +17,18 @@
 // 717, 601 and 566; at 1k 1 to 5 % less. e4m3 in turns: 256 1338 and 1281, 128 1013 and 993. So the prediction holds where the card
 // is at its cap and rows are 128 (tools/bench/results/multicast_h200.csv, multicast_sustained_h200.csv); no class has pairs by default.
 //
+// Causal. The second tile's rows see up to tile_q keys more than the first's, and both CTAs go through the pair's blocks: CTA 0 passes
+// over the tile_q / tile_kv that only CTA 1 needs, as a warpgroup does whose diagonal is earlier (emit_skip_blocks). Loads are the
+// pair's longer row's, once instead of twice, so bytes from L2 halve as in full attention. But CTA 0 idles meanwhile: tile_q /
+// seqlen of all multiprocessors' time, with 128 rows 3.1 % at 4k, 1.6 at 8k and 0.8 at 16k, with 192 4.7, 2.3 and 1.2 %, with 256 6.3, 3.1
+// and 1.6 %. Predicted, beside full attention's figures above: a loss up to 8k, and a gain at most where those have one, at 16k
+// under sustained load, 1 to 2 % at head_dim 256 and nothing at 128 and 64. Query heads that share K and V could pair one tile's rows
+// without that loss; these do not. Tiles drawn from the counter are drawn in pairs, heaviest first, by CTA 0, which hands each
+// to CTA 1's producer (emit_send_tile): a fence, an arrival and a wait more a tile, behind the loads of a ring that is full then.
+//
 // Memory order. What a stage hands over is read by wgmma and written by TMA, both in the async proxy, which
 // wgmma.wait_group and the barrier's phase order; nothing that ld or st touched is published. So the arrivals on
-// a peer's barrier stay without .release.cluster: with it ptxas puts MEMBAR.ALL.GPU in front of each (a quarter of the
+// a peer's `empty` stay without .release.cluster: with it ptxas puts MEMBAR.ALL.GPU in front of each (a quarter of the
 // time in a prototype), and .acquire.cluster on the waits would drop the L1 cache in every trip.
 #include "gen/tile/forward_context.h"
 

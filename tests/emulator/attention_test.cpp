@@ -66,8 +66,8 @@ TEST_SUITE("emulator/attention") {
     }
   }
 
-  // The first tile of a pair ends its rows' keys blocks before the second's. 63 and 1 key: rows that see none, in all of a pair
-  // or in its first tile; 700: more keys than rows, so that both start alike or the first passes over blocks.
+  // The first tile of a pair needs fewer blocks than the second. 63 keys and none: rows that see none, in whole pairs and in a
+  // pair's first tile alone; 700: every row sees many.
   TEST_CASE("causal pairs are right under every order, whatever their tiles see, with fixed and drawn tiles") {
     for (const char* name : {"attn_fwd_bf16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_c2",
                              "attn_fwd_bf16_d64_causal__q128_kv64_s2_qs2__overlap_guarded2_ob_late_c2",
