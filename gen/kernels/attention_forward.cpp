@@ -48,6 +48,10 @@ void emit_init_barriers(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps / f.cluster());
     }
+    for (int i = 0; i < 2 && m.drawn_full; ++i) {
+      k.mbarrier_init(address(f.base, m.drawn_full + 8 * i), 1).note("CTA 0's producer, in CTA 1");
+      k.mbarrier_init(address(f.base, m.drawn_empty + 8 * i), 1).note("CTA 1's, in CTA 0");
+    }
     if (m.peer_done) k.mbarrier_init(address(f.base, m.peer_done), 1).note("the peer's producer");
   }
 }
@@ -476,6 +480,20 @@ bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   return pv_lags && (c.plan.q_stages == 2 || c.plan.o_own_buffer);
 }
 
+// In pairs of causal kernels also a tile that the peer does again: of its own key blocks, here without rows.
+void emit_blocks_of_absent(ForwardContext& f, const Reg& exists) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg bit = k.b32("absent_bit"), absent = k.pred("is_absent");
+    k.and_b32(bit, f.q_row0, kAbsent);
+    k.setp("ne", "u32", absent, bit, 0);
+    k.and_pred(absent, absent, exists);
+    k.sub_u32(f.q_row0, f.q_row0, bit).when(absent);
+    emit_tile_blocks(f);
+    k.mov_b32(f.q_row0, kNoRows).when(absent);
+  });
+}
+
 // From a slot to this warpgroup's ranges. `exists`: the slot holds a tile.
 void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
   Kernel& k = f.k;
@@ -488,7 +506,8 @@ void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
       k.and_b32(f.q_row0, f.q_row0, hex(~std::uint32_t{kSafe})).when(exists);
     });
   if (f.eight_bit()) emit_lazy_slack(f);
-  emit_tile_blocks(f);
+  if (f.guarded() && f.paired() && f.causal()) emit_blocks_of_absent(f, exists);
+  else emit_tile_blocks(f);
   emit_warpgroup_range(f);
   if (f.scales_blocks()) emit_row_scales(f, exists);
 }
@@ -1150,9 +1169,8 @@ std::string check_forward(const KernelConfig& c) {
   if (plan.v_background && plan.split_tail && widest > 128)  // spills 48 bytes, at 232 registers C7512
     return at("head_dim", widest, "is too wide for v_background with split_tail: the producer has no registers for parts");
   if (plan.cluster != 1 && plan.cluster != 2) return at("cluster", plan.cluster, "must be 1 or 2");
-  if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
-                           (p.eight_bit() && !p.v_transposed)))
-    return at("cluster", plan.cluster, "is for full attention with static tiles and a producer; in 8 bit V is given transposed, scales by head");
+  if (plan.cluster > 1 && (plan.symmetric || p.scale_rows || (p.eight_bit() && !p.v_transposed)))
+    return at("cluster", plan.cluster, "is for kernels with a producer; in 8 bit V is given transposed, scales by head");
   if (plan.split_tail && (p.mask != Mask::full || plan.cluster > 1 || plan.symmetric))
     return "split_tail is for full attention with a producer, outside of clusters";
   const Schedule* s = plan.table();

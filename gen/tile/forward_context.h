@@ -20,6 +20,7 @@ constexpr int kBarrierBytes = 512;        // more than any plan's barriers and s
 constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends the CTA
 constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether all tiles so far are done
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
+constexpr std::uint32_t kAbsent = 2;           // bit in a slot's q_row0, pairs of causal kernels: the key blocks are those of this tile, its rows are not to be done
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr std::uint32_t kNoUnit = 0xFFFFFFFF;  // first key in the slot of a unit: there is none left
 constexpr int kUnitBarrier = 7;                // named barrier of the warps that share a unit
@@ -59,6 +60,8 @@ struct SharedLayout {
   int redo_parts = 0;
   int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
   int peer_done = 0;                  // guarded, in a cluster: mbarrier, the peer has done all its tiles
+  int drawn_tile = 0;                 // dynamic tiles in a cluster, CTA 1's: [2] u32, 8 bytes apart: the pair that CTA 0 drew
+  int drawn_full = 0, drawn_empty = 0;  // [2] mbarriers, of CTA 1 and of CTA 0
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
   int team_bytes = 0;           // from one team's memory to the next one's
@@ -98,7 +101,7 @@ struct ForwardContext {
   // one tile
   Reg tile, q_block, bh, head, batch_index, kv_head;
   Reg q_row0;                   // first query row of the tile
-  Reg blocks;                   // key blocks that the tile needs (its last warpgroup with rows)
+  Reg blocks;                   // key blocks that the tile needs (its last warpgroup with rows), in a cluster the pair of tiles
   Reg part;                     // split_tail: 0: all of its keys; else 1 + 2 * (tile - tail_first), one more for the second part
   Reg first_block;              // split_tail: key block of the tile's axis that is the part's block 0
   // consumer
@@ -226,6 +229,9 @@ Reg emit_rank(ForwardContext& f);                     // of this CTA
 void emit_stage_free(ForwardContext& f, const Reg& bar, int offset, const std::string& note = "");
 // The producer's thread: what came before it in the peer's producer is done and visible.
 void emit_meet_peer(ForwardContext& f);
+// The producers' threads, behind the loads of tile `position` (from 0): f.tile, which CTA 0 has drawn, in CTA 1 too.
+void emit_send_tile(ForwardContext& f, const Reg& position);
+void emit_receive_tile(ForwardContext& f, const Reg& position);
 
 // --- tile scheduling (gen/tile/tile_scheduler.cpp)
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles

@@ -59,6 +59,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     if (plan.split_tail) redo_parts = take(4 * kRedoSlots);
     if (plan.cluster > 1) peer_done = take(8);
   }
+  if (plan.cluster > 1 && plan.dynamic_tiles) drawn_tile = take(2 * 8), drawn_full = take(2 * 8), drawn_empty = take(2 * 8);
   q_full = take(8 * plan.q_stages * plan.warpgroups);
   q_empty = take(8 * plan.q_stages * plan.warpgroups);
   k_full = take(8 * plan.kv_stages);

@@ -52,6 +52,11 @@ const Kind kinds[] = {
     {"attn_fwd_bf16_d64_full__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_c2", 23, 25, 140},
     {"attn_fwd_f16_d64_full__q128_kv48_s3__overlap_guarded1_c2", 14, 16, 20},
     {"attn_fwd_e4m3_d64_full_vt__q128_kv128_s2__serial_pp_guarded2_ob_c2", 110, 132, 140},
+    // The same with a diagonal: the CTA whose tile did not fail passes over the blocks of the one that did.
+    {"attn_fwd_bf16_d64_causal__q128_kv64_s2_qs2__overlap_pp_guarded1_ob_c2", 23, 25, 140},
+    {"attn_fwd_bf16_d64_causal__q128_kv64_s2__overlap_pp_guarded1_dyn_c2", 23, 25, 140},
+    {"attn_fwd_f16_d64_causal__q128_kv64_s2__overlap_guarded1_dyn_ob_late_c2", 14, 16, 20},
+    {"attn_fwd_e4m3_d64_causal_vt__q128_kv128_s2_qs2__trailing_pp_guarded1_dyn_ob_c2", 110, 132, 140},
 };
 
 constexpr int tiles_a_head = 2;
