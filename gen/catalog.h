@@ -165,7 +165,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 
 // 8 bit, guarded: Plan::guard_blocks for blocks of `tile_kv` keys, settled by the error (RMS of O at most 5 % above
 // FlashAttention-3's), not by speed. `all_keys`: most rows see most keys, as in full attention.
-int checked_blocks(int tile_kv, bool all_keys);
+int checked_blocks(int tile_kv, bool all_keys, bool p_sums = false);
 
 // 8 bit: the plan for more than single_level_keys keys. The tensor cores keep 13 bits below the leading one of an FP8 sum and
 // cut each product there, so that of n keys of equal weight and V of one sign the later ones are lost: measured on

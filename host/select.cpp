@@ -204,7 +204,7 @@ const MeasuredRow* background_row(const ForwardProblem& p, const ProblemClass& c
 // Causal kernels are measured with as many queries as keys; where keys are many more, their rows see most of them.
 void check_more_blocks(const ForwardProblem& p, KernelConfig* config) {
   if (p.eight_bit() && p.mask == Mask::causal && config->plan.softmax == Softmax::guarded && p.seqlen_k / 2 > p.seqlen_q)
-    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true));
+    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true, config->plan.p_sums && !config->plan.direct_of_16));
 }
 
 Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
