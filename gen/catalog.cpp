@@ -292,6 +292,7 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   if (plan.transposers > 3 || plan.tile_kv < 128) return long_keys_plan(problem, standard_plan(problem));  // spill
   KernelConfig c{problem, plan};
   c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
+  if (plan.p_sums) c.plan.guard_blocks = std::min(plan.guard_blocks, checked_blocks(plan.tile_kv, true));
   const int d = std::max(problem.head_dim, problem.head_dim_v);
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240; at 128 with 8 chord words, causal with 6).
   if (d > 64) c.plan.v_stages = 0;
