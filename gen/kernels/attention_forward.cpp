@@ -400,7 +400,7 @@ void emit_step(ForwardContext& f, const PlannedStep& step, bool looked_ahead) {
       k.section("O *= alpha");
       trace_mark(f, TraceEvent::rescale_o);
       emit_rescale_o(f);
-      if (!f.folds_behind()) emit_fold(f);
+      if (!f.folds_behind() && !f.folds_early()) emit_fold(f);
       break;
     case Do::pack_p:
       k.section(f.eight_bit() ? "P to e4m3" : "P to " + f.type());

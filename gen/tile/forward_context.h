@@ -185,7 +185,7 @@ struct ForwardContext {
   }
   // O is complete from the maximum to the exponentials: whatever moves the reference scales it there, and no step asks
   // again. Not with folds: 32 bytes of stack at head_dim 128 in fast mode.
-  bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && !folds() && !config.plan.two_level && config.plan.table()->o_is_still(); }
+  bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && (!folds() || folds_early()) && !config.plan.two_level && config.plan.table()->o_is_still(); }
   bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
   bool sums_p() const { return config.plan.p_sums; }
   int sums_per_row() const { return checks_block_sums() || sums_p() ? 1 : 2; }
@@ -202,7 +202,9 @@ struct ForwardContext {
   bool splits() const { return config.plan.split_tail; }
   bool folds() const { return config.plan.fold_blocks != 0; }
   // O is folded where its P V is complete and neither S nor P holds anything, not in front of it: registers.
-  bool folds_behind() const { return folds() && sums_p() && config.plan.table()->step(Do::wait_pv)->lag == 0; }
+  bool folds_behind() const { return folds() && sums_p() && !folds_early() && config.plan.table()->step(Do::wait_pv)->lag == 0; }
+  // ... or behind the branch that a usual trip skips anyway, where registers allow.
+  bool folds_early() const { return folds() && sums_p() && guarded() && dv() <= 64; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
   // 8 bit, full: every row's limit is seqlen_k, and the two registers are wanted elsewhere.

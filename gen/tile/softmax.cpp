@@ -315,6 +315,15 @@ void emit_mask_max(ForwardContext& f, bool first) {
         k.add_s32(next, f.block, 1);
         k.setp("ge", "s32", settles, next, f.first_unchecked);
         k.or_pred(unusual, settles, f.huge);
+        if (f.folds_early()) {
+          Reg due = k.pred("folds");
+          k.scope([&] {
+            Reg turn = k.b32("unusual_turn");
+            k.and_b32(turn, f.block, f.config.plan.fold_blocks - 1);
+            k.setp("eq", "u32", due, turn, f.config.plan.fold_blocks - 1);
+          });
+          k.or_pred(unusual, unusual, due);
+        }
         k.if_rare(unusual, [&] {
           k.setp("eq", "s32", settles, next, f.first_unchecked);
           k.if_rare(settles, [&] {
@@ -322,6 +331,7 @@ void emit_mask_max(ForwardContext& f, bool first) {
             k.setp("ge", "s32", checks, f.block, f.first_unchecked);
           }, "not the first block without a maximum");
           check();
+          if (f.folds_early()) emit_fold(f);
         }, "every key is visible, the reference stands, scores fit one fma");
         return;
       }

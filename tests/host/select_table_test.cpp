@@ -211,7 +211,7 @@ TEST_SUITE("host/select_table") {
     Selection s;
     REQUIRE(select_forward(fast, &s).ok());
     CHECK((s.config.plan.direct_of_16 != 0 && s.config.plan.guard_blocks * s.config.plan.tile_kv >= 384));
-    CHECK(checked(1024, 3000, 64, 0) == std::pair{6, 64});
+    CHECK(checked(1024, 3000, 64, 0) == std::pair{12, 64});  // sums of P as rounded: twice as many
   }
 
   TEST_CASE("8 bit: blocks of 64 keys, what they go with") {
@@ -271,7 +271,7 @@ TEST_SUITE("host/select_table") {
       if (from != std::string::npos) name.erase(from, name.find('_', from + 1) - from);
       return name;
     };
-    CHECK(without(fast, "_fast") == without(usual, "_chord"));
+    CHECK(without(without(fast, "_fast"), "_guarded") == without(without(usual, "_chord"), "_guarded"));  // fewer checks: it may err by more
     p.seqlen_k = single_level_keys + 1;
     CHECK(words() == fast_words);
     p.seqlen_k = 4096;
