@@ -146,13 +146,14 @@ int kernel_scale_rows(const ForwardProblem& p) {
 // 626 and 625 at 2k, 650 and 674 at 4k; 128: 979 and 958 at 2k, 990 and 1002 at 4k; 256: 992 and 989 at 1k; since then V by rows has
 // gained at 256 (seven warps transpose): in turns 1177 and 1233 at 2k (tools/bench/results/seven_transposers_e4m3_h200.csv). Causal, with one checked block
 // (causal_one_check_e4m3_h200.csv): 64: 525 and 522 at 2k, 602 and 610 at 4k; 128: 883 and 874 at 4k, 968 and 981 at 8k; 256: 808
-// and 681 at 1k, 888 and 901 at 2k, in another start 994 and 988.
+// and 681 at 1k, 888 and 901 at 2k, in another start 994 and 988. With sums of P as rounded (p_sums_e4m3_h200.csv): causal 64 785 and 771 at 4k, 795 and
+// 813 at 8k; 128 1098 and 1096, 1193 and 1235; full 128 1127 and 1176 at 4k.
 bool transposition_pass_pays(const ForwardProblem& p) {
   if (!p.eight_bit() || !p.allow_workspace || p.value_dim() % 16 != 0) return false;
   // Query rows that read each key: what the pass's time is divided by.
   const bool causal = p.mask == Mask::causal;
   const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (causal ? 2 : 1);
-  return rows >= (p.value_dim() > 128 || (causal && p.value_dim() <= 64) ? 2048 : 4096);
+  return rows >= (p.value_dim() > 128 ? 2048 : 4096);
 }
 
 std::span<const MeasuredRow> background_rows() {
