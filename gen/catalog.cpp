@@ -203,7 +203,9 @@ EmittedKernel emit(const KernelConfig& config) {
 // Full: 384 keys. RMS error over plain's by 3.3 % at 1k keys, 4.7 at 2k, 3.5 at 8k and 2.7 at 16k with three blocks of 128, by 2.0 and 4.1 % at 1k and
 // 2k with four, 4.8 and 5.3 with two, and by what chord words add. Causal rows take the maximum of their diagonal's block anyway and see half of
 // the keys on average: with one block more the error is - 1 to + 3 % of FlashAttention-3's, and speed over three + 2 to 3.5 % at 1k and 2k,
-// 1 to 2 % at 4k and 8k, 0 to 1.6 % at 16k (tools/bench/results/causal_one_check_e4m3_h200.csv, tile_crossing_h200.csv).
+// 1 to 2 % at 4k and 8k, 0 to 1.6 % at 16k (tools/bench/results/causal_one_check_e4m3_h200.csv, tile_crossing_h200.csv). With sums of P as rounded, full, over
+// FlashAttention-3's at 1k, 2k and 4k: three blocks 5.5, 6.1 and 5.5 % (head_dim 128, four chord words), six 2.0, 4.4 and 4.6 %; 64 with six chord words 6.4, 6.7, 6.1 and 2.7, 4.9, 5.2 %;
+// beyond 8k one gives 3.0 to 3.8 % (p_sums_e4m3_h200.csv).
 int checked_blocks(int tile_kv, bool all_keys, bool p_sums) {
   const int keys = p_sums ? 768 : 384;
   return all_keys ? std::max(3, keys / tile_kv) : 1;

@@ -163,7 +163,7 @@ EmittedKernel emit(const KernelConfig& config);
 // The plan that won for this class on an H200: `short_rows` is for as few queries as host/select.cpp states.
 Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 
-// 8 bit, guarded: Plan::guard_blocks for blocks of `tile_kv` keys, settled by the error (RMS of O at most 5 % above
+// 8 bit, guarded, with or without p_sums: Plan::guard_blocks for blocks of `tile_kv` keys, settled by the error (RMS of O at most 5 % above
 // FlashAttention-3's), not by speed. `all_keys`: most rows see most keys, as in full attention.
 int checked_blocks(int tile_kv, bool all_keys, bool p_sums = false);
 

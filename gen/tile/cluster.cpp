@@ -25,6 +25,10 @@
 // under sustained load, 1 to 2 % at head_dim 256 and nothing at 128 and 64. Query heads that share K and V could pair one tile's rows
 // without that loss; these do not. Tiles drawn from the counter are drawn in pairs, heaviest first, by CTA 0, which hands each
 // to CTA 1's producer (emit_send_tile): a fence, an arrival and a wait more a tile, behind the loads of a ring that is full then.
+// Measured, bf16, drawn tiles, without and with pairs (tools/bench/results/multicast_causal_h200.csv): sustained at 16k 256 698 and 703 (1470 and 1530 MHz), 128
+// with 192 rows 698 and 697; in turns 256 743 and 746 at 4k, 756 and 744 at 8k, 780 and 746 at 16k; 128 734 and 679 at 8k, 721 and 696 at 16k, with
+// 128 rows 719 and 672, 699 and 676; 64 (256 rows, the run's output) 630 and 598, 589 and 545. So as predicted where power binds, and in turns pairs wait for each other: no
+// class has them. In fixed order (256) 564, 549 and 531: what one CTA of a pair idles no later draw makes good.
 //
 // Memory order. What a stage hands over is read by wgmma and written by TMA, both in the async proxy, which
 // wgmma.wait_group and the barrier's phase order; nothing that ld or st touched is published. So the arrivals on

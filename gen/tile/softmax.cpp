@@ -31,8 +31,8 @@
 // could issue the conversions of P only by themselves; where registers allow, all or half of P is therefore packed beside its exponentials (early_words): the
 // conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full (16k 0)
 // and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv: ratios to FlashAttention-3 of two runs one after the other, whose clocks differ). Packed apart while P V reads P it costs a move a word:
-// - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
-// large p is then less exact), or the sums of P as packed, by the tensor cores. Tried and dropped: P V issued in front of the vote and taken back by the product of
+// - 0.5 % with 64 keys, - 3 % with 256. Up to head_dim 128 the tensor cores
+// therefore sum P as packed, and a tile's end asks whether a p was cut (Plan::p_sums, gen/tile/p_sums.cpp); what is said here of votes and rescale_block is for the rest: head_dim above 128, scales by blocks. Tried and dropped: P V issued in front of the vote and taken back by the product of
 // -P where the vote says so (expected 8 to 12 % at head_dim 64; measured - 1 to + 2 % with eight chord words of 128 keys where P V is waited for at once, which stays behind the rest, else 0 to - 14 %: P takes
 // registers of its own beside S, and bar.red couples the warpgroup's four warps; late_vote_e4m3_h200.csv. bar.red's predicate needs a vote.sync behind it: without, ptxas
 // takes the branch for divergent and keeps no uniform register behind it: `trailing` then loses 5 to 11 % more).
