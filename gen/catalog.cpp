@@ -318,7 +318,6 @@ Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   if (plan.softmax != Softmax::guarded) c.plan.softmax = Softmax::guarded, c.plan.guard_blocks = 3;
   c.plan.p_sums = std::max(problem.head_dim, problem.head_dim_v) <= 128 && problem.scale_rows == 0 && !plan.two_level && plan.table()->o_is_still();
-  if (c.plan.p_sums) c.plan.guard_blocks = std::min(c.plan.guard_blocks, checked_blocks(plan.tile_kv, problem.mask == Mask::full));
   c.plan.chord_of_16 = 0;
   c.plan.direct_of_16 = problem.mask == Mask::causal || plan.tile_kv % 128 ? fast_words_causal : fast_words;
   if (plan.fold_blocks && std::max(problem.head_dim, problem.head_dim_v) <= 64) c.plan.direct_of_16 = fast_words, c.plan.chord_of_16 = 16 - fast_words;

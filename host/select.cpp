@@ -205,7 +205,15 @@ const MeasuredRow* background_row(const ForwardProblem& p, const ProblemClass& c
 // Causal kernels are measured with as many queries as keys; where keys are many more, their rows see most of them.
 void check_more_blocks(const ForwardProblem& p, KernelConfig* config) {
   if (p.eight_bit() && p.mask == Mask::causal && config->plan.softmax == Softmax::guarded && p.seqlen_k / 2 > p.seqlen_q)
-    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true, config->plan.p_sums && !config->plan.direct_of_16));
+    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true, config->plan.p_sums));
+}
+
+// Full, sums of P as rounded: how many blocks are checked was settled with as many keys as queries, and the error is largest from 1k to
+// 4k keys (gen/catalog.cpp, checked_blocks).
+void check_for_keys(const ForwardProblem& p, const MeasuredRow& row, KernelConfig* config) {
+  Plan& plan = config->plan;
+  if (!plan.p_sums || p.mask != Mask::full || plan.softmax != Softmax::guarded || p.seqlen_k > single_level_keys) return;
+  if (p.seqlen_k < row.seqlen_q_min || p.seqlen_k > row.seqlen_q_max) plan.guard_blocks = std::max(plan.guard_blocks, checked_blocks(plan.tile_kv, true, true));
 }
 
 Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
@@ -227,6 +235,7 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
     if (plan_of(*row, &config)) {
       if (long_keys) config.plan = long_keys_plan(c, config.plan);
       check_more_blocks(p, &config);
+      check_for_keys(p, *row, &config);
       out->config = config;
       out->reason = about + (about.empty() ? "" : "; ") + reason_of(*row);
       return {};

@@ -171,8 +171,9 @@ TEST_SUITE("attention/sums of P") {
         }
       }
       const Outcome r = run(gpu, constant_v(c, 200, 700, 0.8125), name);
-      // Not to the last bit: the tensor cores cut products of O, of one sign and eight bits here, as of any FP8 sum; the sums have four.
-      CHECK_MESSAGE(r.ok(), name, ": off by ", r.error.max, " ", r.complaint());
+      // Not to the last bit: the tensor cores cut products of O, of one sign and eight bits here, as of any FP8 sum (1.2 to 1.4 % measured);
+      // the sums of P have four bits.
+      CHECK_MESSAGE((r.status.ok() && r.error.max <= 0.02 * 0.8125), name, ": off by ", r.error.max, " ", r.status.message);
     }
   }
 }
