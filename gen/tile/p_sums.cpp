@@ -19,7 +19,7 @@
 // Expected: 64 additions of 128 keys and the vote's chain of 60 to 80 clocks a trip less (without both, right on normal
 // data alone, kernels were 20 % faster at head_dim 64 and 9 % at 128: tools/bench/results/vote_and_sums_e4m3_h200.csv) for 1 / 8 and 1 / 16 more of
 // P V's tensor time and 10 instructions. Measured in turns, the same plan with and without (p_sums_turns_e4m3_h200.csv): head_dim 64 full with eight chord words + 10 % at 1k
-// and 4k, 12 at 8k, causal 10 and 11 at 1k and 4k; without chord words - 4 % (the special function unit binds then); 128 full + 8 %, causal 9 to 10; plain + 4 to
+// and 4k, 12 at 8k, causal 10 and 11 at 1k and 4k (with no chord word 4 to 9 % below eight words without: the special function unit binds then); 128 full + 8 %, causal 9 to 10; plain + 4 to
 // 7 %; fast mode 64 + 24 % at 1k, 11 at 8k, 128 + 22, 18 and 7 at 512, 2k and 8k. head_dim 256, P V in halves of 128 and 136 columns: - 5 to + 1 %, not kept.
 // RMS error on normal data is 1 % above that with rescale_block at the same number of checked blocks, since no later block's largest p is exact
 // (p_sums_e4m3_h200.csv, relative to FlashAttention-3's): so full attention checks twice as many (checked_blocks), for 1 to 2 % of time. On outliers, 192 x n, in the
