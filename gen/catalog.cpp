@@ -39,7 +39,7 @@ void Plan::follow(const Schedule& s) {
   schedule = s.name;
   own_schedule.reset();
   if (!find_forward_schedule(s.name)) own_schedule = s;
-  if (softmax == Softmax::guarded && !s.o_is_still()) p_sums = false;
+  if (!s.o_is_whole_when_scaled() || (softmax == Softmax::guarded && !s.o_is_still())) p_sums = false;
   if (!s.has(Do::token_wait)) ping_pong = false;
   else late_store = false;  // no P V is in flight at a tile's end
 }

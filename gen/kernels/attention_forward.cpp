@@ -1162,8 +1162,11 @@ std::string check_forward(const KernelConfig& c) {
     return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
   if (plan.transposers != 3 && (plan.split_tail || plan.fold_blocks))  // spill, 8 to 52 bytes
     return at("transposers", plan.transposers, "goes with neither split_tail nor fold_blocks: no register is left for them");
-  if (plan.p_sums && (!p.eight_bit() || plan.symmetric || plan.two_level || p.scale_rows || p.head_dim_v > 128))
-    return "p_sums is for 8-bit kernels with a producer, one level, scales by head and head_dim_v up to 128";
+  if (plan.p_sums && (!p.eight_bit() || plan.symmetric)) return "p_sums is for 8-bit kernels with a producer";
+  if (plan.p_sums && p.head_dim_v > 128) return at("head_dim_v", p.head_dim_v, "is too wide for p_sums: at most 128");
+  if (plan.p_sums && plan.two_level) return "p_sums is for one level: two_level must be off";
+  if (plan.p_sums && p.scale_rows) return at("scale_rows", p.scale_rows, "does not go with p_sums, which is for scales by head");
+  if (plan.p_sums && plan.pin_exp) return "pin_exp holds the exponentials by their sums: not with p_sums";
   if (plan.v_background && (!p.eight_bit() || !p.v_transposed || plan.symmetric || plan.cluster != 1))
     return "v_background is for 8-bit kernels that read V transposed, with a producer, outside of clusters";
   if (plan.v_background && plan.split_tail && widest > 128)  // spills 48 bytes, at 232 registers C7512
@@ -1184,6 +1187,8 @@ std::string check_forward(const KernelConfig& c) {
     return "schedule \"" + s->name + "\" scales O in front of exp_sum, which in 8 bit may still move the reference";
   if (plan.ping_pong && plan.warpgroups > 1 && plan.kv_stages == 2 && s->step(Do::pv)->lag == 0 && s->step(Do::pv) < s->step(Do::token_pass))
     return "schedule \"" + s->name + "\" keeps its turn over P V: with two stages V waits for a stage of K that other warpgroups free in their turn";
+  if ((plan.p_sums || plan.two_level) && !s->o_is_whole_when_scaled())
+    return "schedule \"" + s->name + "\" scales O before it has waited for P V: " + (plan.p_sums ? "p_sums" : "two_level") + " takes the product out of its registers then, and must be off";
   if (plan.p_sums && plan.softmax == Softmax::guarded && !s->o_is_still())
     return "schedule \"" + s->name + "\" takes the maximum while P V is in flight: p_sums with guarded needs the sums by then";
   SharedLayout m(c);

@@ -46,6 +46,8 @@ bool Schedule::exps_under_pv() const { return p_outlives_exps() && step(Do::pv) 
 
 bool Schedule::o_is_still() const { return step(Do::wait_pv)->lag == 0 || step(Do::wait_pv) < step(Do::mask_max); }
 
+bool Schedule::o_is_whole_when_scaled() const { return step(Do::wait_pv)->lag == 0 || step(Do::wait_pv) < step(Do::rescale_o); }
+
 bool Schedule::p_outlives_exps() const { return step(Do::pv)->lag > 0 && step(Do::exp_sum) < step(Do::wait_pv); }
 
 namespace {

@@ -47,6 +47,8 @@ struct Schedule {
   bool exps_under_pv() const;
   // P V of the block before is over when the maximum is taken: O stays as it is until P is packed.
   bool o_is_still() const;
+  // ... and when it is scaled by alpha: what is taken out of the accumulators as their product completes is of one reference with O.
+  bool o_is_whole_when_scaled() const;
   // P of the block before is still read by its P V, issued or not, when the exponentials begin.
   bool p_outlives_exps() const;
 };

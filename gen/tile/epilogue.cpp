@@ -197,6 +197,7 @@ void emit_finish_rows(ForwardContext& f) {
         k.shfl_sync_bfly_b32(other, sum, lane_xor);
         k.add_ftz_f32(sum, sum, other);
       }
+      if (f.sums_p()) emit_check_lost(f, sum);
       k.setp("eq", "f32", empty, sum, f32_imm(0.0f));
       k.rcp_approx_ftz_f32(f.inverse[r], sum);
       if (f.eight_bit()) k.mul_ftz_f32(f.inverse[r], f.inverse[r], f.v_scale);

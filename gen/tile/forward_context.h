@@ -306,6 +306,7 @@ void emit_ones(ForwardContext& f);                    // all threads, before the
 void emit_start_sums(ForwardContext& f);              // of a tile
 void emit_take_sums(ForwardContext& f, int lag);      // of a P V that is complete
 void emit_settle_offset(ForwardContext& f);           // guarded: P's offset for the blocks without a maximum, before the first of them
+void emit_check_lost(ForwardContext& f, const Reg& sum);  // guarded: at the tile's end, of each row
 void emit_p_out_of_range(ForwardContext& f, const Reg& failed);  // some p left e4m3
 void scale_o_by_alpha(ForwardContext& f);             // softmax.cpp: O, and the sums that go with it
 // 8 bit: scales (gen/tile/scales.cpp)

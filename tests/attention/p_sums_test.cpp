@@ -137,13 +137,53 @@ TEST_SUITE("attention/sums of P") {
       CHECK(c.name() == name);
     }
     for (const auto& [name, why] : {std::pair{"attn_fwd_bf16_d64_full__q128_kv64_s2__serial_guarded1_psum_ob", "8-bit kernels"},
-                                    {"attn_fwd_e4m3_d256_full_vt__q128_kv128_s2__serial_guarded1_psum_ob", "head_dim_v up to 128"},
+                                    {"attn_fwd_e4m3_d256_full_vt__q128_kv128_s2__serial_guarded1_psum_ob", "at most 128"},
+                                    {"attn_fwd_e4m3_d64_full__q128_kv128_s2__overlap_plain_psum_ob_pin", "pin_exp"},
                                     {"attn_fwd_e4m3_d128_full__q128_kv128_s2__serial_pp_plain_psum_ob_two", "one level"},
                                     {"attn_fwd_e4m3_d64_full_bs128__q128_kv128_s2__serial_guarded1_psum_ob", "scales by head"},
                                     {"attn_fwd_e4m3_d64_full__q128_kv128_s2__overlap_guarded1_psum_ob", "while P V is in flight"}}) {
       const std::string refusal = gen::check_forward(test::kernel_named(name));
       CHECK_MESSAGE(refusal.find("p_sums") != std::string::npos, name, ": ", refusal);
       CHECK_MESSAGE(refusal.find(why) != std::string::npos, name, ": ", refusal);
+    }
+  }
+
+  // A local window of like scores and a long tail whose p would be 0: 16k keys of 2^-8 weigh 64 of 256.
+  TEST_CASE("many small weights behind a strong window are not lost") {
+    for (const char* name : {"attn_fwd_e4m3_d64_causal__q256_kv64_s4_qs2__trailing_guarded1_chord8_psum_dyn_ob",
+                             "attn_fwd_e4m3_d64_full__q192_kv128_s2_qs2__trailing_guarded3_psum_dyn_ob",
+                             "attn_fwd_e4m3_d128_causal__q192_kv128_s2_qs2__serial_guarded1_fast12_psum_dyn_ob"})
+      for (double far : {-6.0, -7.0, -8.0, -9.0, -10.5}) {
+        const KernelConfig c = test::kernel_named(name);
+        reference::Problem p = shape(c, 40, 6000, 1);
+        p.scale = std::log(2.0f);
+        test::Scores s;
+        s.noise = 0;
+        s.q0 = s.q1 = [](std::int64_t, std::int64_t) { return 1.0; };
+        const std::int64_t window = p.seqlen_k - (c.problem.mask == Mask::full ? 420 : 256);
+        s.k0 = [=](std::int64_t, std::int64_t key) { return key < window ? std::floor(far) : 0.0; };
+        s.k1 = [=](std::int64_t, std::int64_t key) { return key < window ? far - std::floor(far) : 0.0; };
+        reference::Tensors t = test::scored_tensors(p, s);
+        for (std::int64_t i = 0; i < p.seqlen_k * c.problem.head_dim_v; ++i)
+          reference::store(t.problem.type_v(), t.v.data(), i, i / c.problem.head_dim_v < window ? -1.0 : 1.0);
+        const Case data = make_case(std::move(t), reference::Layout::bshd, true, 0);
+        Bed bed = bed_of(0);
+        const Outcome r = run(bed, data, name);
+        CHECK_MESSAGE(r.ok(), std::string(name), " far ", far, ": ", r.complaint());
+      }
+  }
+
+  TEST_CASE("own schedules that scale O before its product is waited for are refused, or turn it off") {
+    Schedule late{"late", "", {{Do::pv, 1}, {Do::qk}, {Do::wait_qk}, {Do::free_k}, {Do::mask_max}, {Do::exp_sum}, {Do::rescale_o}, {Do::wait_pv, 1}, {Do::free_v, 1}, {Do::pack_p}}};
+    REQUIRE(check(late).empty());
+    KernelConfig c = test::kernel_named("attn_fwd_e4m3_d64_full__q128_kv128_s2__serial_plain_psum_ob");
+    c.plan.follow(late);
+    CHECK_FALSE(c.plan.p_sums);
+    CHECK(gen::check_forward(c) == "");
+    for (bool Plan::*field : {&Plan::p_sums, &Plan::two_level}) {
+      KernelConfig bad = c;
+      bad.plan.*field = true;
+      CHECK(gen::check_forward(bad).find("before it has waited for P V") != std::string::npos);
     }
   }
 

@@ -105,8 +105,9 @@ KernelConfig config_from(const ConfigOptions& o) {
   set_switch(o.dynamic_tiles, &plan.dynamic_tiles);
   set_switch(o.o_own_buffer, &plan.o_own_buffer);
   set_switch(o.late_store, &plan.late_store);
-  set_switch(o.p_sums, &plan.p_sums);
   set_switch(o.pin_exp, &plan.pin_exp);
+  if (plan.pin_exp) plan.p_sums = false;
+  set_switch(o.p_sums, &plan.p_sums);
   return config;
 }
 
