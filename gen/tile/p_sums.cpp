@@ -12,10 +12,10 @@
 // guarded: a block's sum below 440 proves that no p of it was cut to 448, and that none was NaN or infinite; the largest such sum of the
 // tile is kept and asked at the tile's end, by the guard. No vote stands in a trip, and nothing in front of P V depends on
 // sums. What that costs is room: P's offset cannot move with the block (rescale_block). It is settled once, behind the
-// last block that has its maximum taken: 2^offset so that the sum of those is below 128 (256 from two, 512 from four checked blocks
-// on), some 30 to 100 a block. A p below 2^-10 is 0, and many such keys may be what a row consists of (a strong local window, a long weak tail): so a row whose sum is, at
-// the tile's end, less than 64 times what its unchecked keys can have lost (2^-10 each, direct words 2^-7 and 16 times) fails its guard too, for 1.6 % of the sum at most. Normal data
-// stand 4 to 10 times above that. A warp with a row of which one key carries half or more goes on taking maxima, at offset 8.
+// last block that has its maximum taken: 2^offset so that the sum of those is below 64 (128 from two, 256 from four checked blocks
+// on), 15 to 60 a block: twice that would let some row of normal data reach 440 about once in two launches of 1e9 scores. A p below 2^-10 is 0, and many such keys may be what a row consists of (a strong local window, a long weak tail): so a row whose sum is, at
+// the tile's end, less than 64 times what its unchecked keys can have lost (2^-10 each) fails its guard too: 1.6 % of the sum at most are lost, with direct words, which end at 2^-7, 12 %. Normal data
+// stand 1.6 to 10 times above that. A warp with a row of which one key carries half or more goes on taking maxima, at offset 8.
 // What stays: a late key that carries a part of the row has its p rounded (3 % of its share), where rescale_block put it on a power of two.
 //
 // Expected: 64 additions of 128 keys and the vote's chain of 60 to 80 clocks a trip less (without both, right on normal
@@ -92,7 +92,7 @@ void emit_check_lost(ForwardContext& f, const Reg& sum) {
   k.scope([&] {
     Reg keys = k.f32("unchecked_keys"), lost = k.pred("may_have_lost");
     k.cvt_rn_f32_s32(keys, f.first_unchecked);
-    k.mul_f32(keys, keys, f32_imm(static_cast<float>(f.n()) * (f.direct_words() ? 0x1p-3f : 0x1p-4f)));
+    k.mul_f32(keys, keys, f32_imm(static_cast<float>(f.n()) * 0x1p-4f));
     k.setp("lt", "f32", lost, sum, keys);
     k.mov_f32(f.worst_sum, f32_imm(__builtin_inff())).when(lost).note("the tile is done again with every maximum");
   });
@@ -100,7 +100,7 @@ void emit_check_lost(ForwardContext& f, const Reg& sum) {
 
 void emit_settle_offset(ForwardContext& f) {
   Kernel& k = f.k;
-  const int blocks = f.config.plan.guard_blocks, wanted_log2 = blocks >= 4 ? 8 : blocks >= 2 ? 7 : 6;
+  const int blocks = f.config.plan.guard_blocks, wanted_log2 = blocks >= 4 ? 7 : blocks >= 2 ? 6 : 5;
   k.comment("P's offset for blocks without a maximum");
   k.scope([&] {
     Reg lone = k.pred("one_key_row"), also = k.pred("also_one_key"), shift = k.b32("sum_log2"), fall = k.f32("offset_fall");
