@@ -269,16 +269,21 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
     c.out = DataType::e4m3;  // not part of the name
     return {c};
   }
+  // Partial sums of what a fixed scale lets saturate have no room in f16.
+  const bool packed = p.packed && p.fixed_scale == 0;
   if (p.scale_kind == ScaleKind::block) {
     c.sink = Sink::quantize_blocks;
     c.transposed = p.transpose;
     if (!p.transpose) c.rows = gen::rows_to_hold(c, p.block_rows);
+    c.packed = packed && p.block_rows <= gen::packed_rows && gen::packs(c);
     c.threads = p.threads;
     return {c};
   }
-  PrepareConfig amax = c;
-  amax.sink = Sink::amax;
   c.sink = Sink::quantize, c.transposed = p.transpose;
+  c.packed = packed && gen::packs(c);
+  if (c.packed) c.threads = p.threads;
+  PrepareConfig amax = c;
+  amax.sink = Sink::amax, amax.transposed = false;
   if (p.fixed_scale != 0) return {c};
   return {amax, c};
 }
@@ -303,7 +308,7 @@ Status Prepare::entry_for(const PrepareConfig& config, Entry** out) {
   entry.rows = config.sink == Sink::transpose ? key_order_padding : gen::tile_rows(config);
   entry.offsets.clear();
   if (Status s = offsets_of(entry.facts, &entry.offsets); !s.ok()) return s;
-  return device_.load(emitted.text, entry.facts.entry, 0, &entry.loaded);
+  return device_.load(emitted.text, entry.facts.entry, entry.facts.shared_bytes, &entry.loaded);
 }
 
 Status Prepare::launch(const Entry& e, PrepareArguments& arguments, std::int64_t ctas, std::int64_t batch,
@@ -313,6 +318,7 @@ Status Prepare::launch(const Entry& e, PrepareArguments& arguments, std::int64_t
   dims.grid[0] = static_cast<std::uint32_t>(ctas);
   dims.grid[1] = static_cast<std::uint32_t>(batch);
   dims.block[0] = static_cast<std::uint32_t>(e.facts.block_threads);
+  dims.shared_bytes = e.facts.shared_bytes;
   // CUDA graphs take programmatic launches from 12.3 on.
   dims.programmatic_dependent = overlap && device_.info().driver_version >= 12030;
   void* params[32];

@@ -37,6 +37,7 @@ struct PrepareProblem {
   int threads = 0;                   // blocks with rope or hadamard: of a CTA, a power of two; 0 = decide for me
   int heads_per_cta = 0;             // rope: heads that a CTA does in turn, a power of two; 0 = decide for me
   bool prefetch_tables = false;      // blocks with rope: lines of cos and sin are asked for together with x
+  bool packed = false;               // bf16 with hadamard, quantised: computed in pairs of bf16, where there are such kernels
   bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }

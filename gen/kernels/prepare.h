@@ -35,6 +35,7 @@ struct PrepareConfig {
   int rows = 0;                     // quantize_blocks: rows that a CTA holds in registers, 16 to 256
   int lanes = 0;                    // rope, hadamard: threads that share a row, 4 or 8; 0 = as head_dim wants it
   int threads = 0;                  // quantize_blocks with rope or hadamard: of a CTA, 32 to 256; 0 = as the rows want it
+  bool packed = false;              // rope and hadamard before 8 bits: in pairs of bf16 all the way (prepare_packed.cpp)
   bool transposed = false;          // quantize, and quantize_blocks of 128 rows: written as V^T
 
   std::string name() const;

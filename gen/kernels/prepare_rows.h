@@ -37,6 +37,7 @@ struct RowLayout {
   int pieces() const { return lanes * vectors; }
 };
 RowLayout row_layout(const PrepareConfig& c);
+RowLayout packed_layout(const PrepareConfig& c);  // of config.packed
 bool holds_table(const PrepareConfig& c, const RowLayout& at);  // cos and sin in registers, for all heads
 bool loads_ahead(const PrepareConfig& c, const RowLayout& at);  // a head's rows while the one before is computed
 
@@ -52,6 +53,9 @@ struct Rows {
   std::vector<Reg> vector(int step, int v) const { return words.slice(4 * (step * at.vectors + v), 4); }
 
   std::vector<Reg> row_words(int step) const { return words.slice(4 * step * at.vectors, 4 * at.vectors); }
+
+  // What the words held are to be multiplied by: the transform by pairs scales by a power of two.
+  float held_factor() const { return c.packed && log2_of(hadamard_size(c.head_dim)) % 2 != 0 ? 1.41421356f : 1.0f; }
 
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
@@ -135,6 +139,7 @@ struct Scales {
   // value, or the words, to y_at; a row that is not inside is not stored.
   void quantize_values(int v, const Reg& inside);
   void quantize_words(int step, const Reg& inside);
+  void quantize_halves(int step, const Reg& inside);  // words of f16, scaled
   Reg largest, scale, inverse;
 
  private:

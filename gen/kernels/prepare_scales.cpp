@@ -32,7 +32,7 @@ Scales::Scales(Rows& rows) : r_(rows) {
   }
   if (c.sink != Sink::quantize_blocks) index_ = k.b64("scale_at");
   if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", (takes_heads(c) ? 8 : 4) * r_.at.threads / 32, 16);
-  if (c.sink == Sink::quantize_blocks || !r_.transforms()) unpacked_ = k.f32("unpacked", 8);
+  if (c.sink == Sink::quantize_blocks || !r_.transforms() || (c.packed && c.sink == Sink::amax)) unpacked_ = k.f32("unpacked", 8);
 }
 
 void Scales::clear() { r_.k.mov_f32(largest, f32_imm(0)); }
@@ -220,6 +220,7 @@ void Scales::write_block() {
     k.setp("eq", "u32", leads, r_.thread, 0);
     k.if_(leads, [&] {
       to_scale();
+      if (r_.held_factor() != 1) k.mul_f32(scale, scale, f32_imm(r_.held_factor()));
       if (r_.c.transposed) {
         k.add_u32(n, r_.seqlen, key_order_padding - 1);
         k.shr_u32(n, n, log2_of(key_order_padding));
@@ -264,6 +265,17 @@ void Scales::quantize_values(int v, const Reg& inside) {
 void Scales::quantize_words(int step, const Reg& inside) {
   for (int v = 0; v < r_.at.vectors; ++v) {
     convert_words(r_.vector(step, v), out_[0], out_[1]);
+    store_piece(v, inside);
+  }
+}
+
+void Scales::quantize_halves(int step, const Reg& inside) {
+  Kernel& k = r_.k;
+  for (int v = 0; v < r_.at.vectors; ++v) {
+    const std::vector<Reg> words = r_.vector(step, v);
+    for (std::size_t j = 0; j < 4; ++j) k.cvt_rn_satfinite_fp8x2_f16x2(to_string(r_.c.out), quarter_[static_cast<int>(j)], words[j]);
+    k.mov_b32(out_[0], {quarter_[0], quarter_[1]});
+    k.mov_b32(out_[1], {quarter_[2], quarter_[3]});
     store_piece(v, inside);
   }
 }
