@@ -39,7 +39,6 @@ class Packed {
   int fragments() const { return interleaved() ? 4 : 3; }
   int steps() const { return r.at.steps; }
   int vectors() const { return r.at.vectors; }
-  int table_slots() const { return half() ? vectors() : vectors(); }
   void coordinates();
   void rows();
   void table_line(int step, const Reg& cos, const Reg& sin);
@@ -49,10 +48,12 @@ class Packed {
   void load_table(const std::vector<Reg>& words, int step, int slot);
   void share_fragments();
   void fragments_of(const Reg& at, const Reg& signs, const Reg& plus, int v);
-  void prefetch(const Reg& more);
-  void load_row(int step);
-  void load_row(int step, const Reg& when);
+  void share_places();
+  void prefetch(const Reg& at, const Reg& when);
+  void load_row(int step, const Reg& at, const Reg* when = nullptr);
+  void next_rows(int step, const Reg& more, const Reg& more_yet);
   void has_head(const Reg& is, const Reg& head);
+  void apart(int i, const std::function<void()>& body);
   void transform();
   void rotate(int step, int v);
   void mix(int v);
@@ -64,15 +65,15 @@ class Packed {
   void butterfly(const Reg& a, const Reg& b);
   void between_pieces();
   void find_y();
-  void head_done(const Reg& more);
+  void next_y();
   void one_head(const Reg* more);
 
   Kernel& k;
   const PrepareConfig& c;
   Rows r;
   std::unique_ptr<Scales> scales_;
-  Vec inside_, x_at_, b_, sum_, factor_, product_, zero_;
-  Reg first_, tables_at_, fragments_at_, other_;
+  Vec inside_, b_, sum_, factor_, product_, zero_;
+  Reg first_, tables_at_, fragments_at_, places_at_, other_;
 };
 
 void Packed::coordinates() {
@@ -83,7 +84,7 @@ void Packed::coordinates() {
   r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
   if (c.has_output()) r.y_at = k.b64("y_at");
   first_ = k.b32("first_row");
-  inside_ = k.pred("is_inside", steps()), x_at_ = k.b64("x_at", steps());
+  inside_ = k.pred("is_inside", steps());
   k.mov_b32(r.thread, special("tid.x"));
   k.and_b32(r.piece, r.thread, lanes - 1);
   k.ld_param_u32(r.seqlen, "seqlen");
@@ -107,11 +108,14 @@ void Packed::coordinates() {
   k.add_u32(r.row, r.row, first_);
 }
 
-// Where this thread's rows stand, and their words on their way.
+// Where this thread's rows stand, and their words on their way. The places of rows are kept in shared memory, each thread's own, from
+// head to head: two registers for each would be some of the few.
 void Packed::rows() {
   k.section("the first head's rows");
+  const bool turns = takes_heads(c);
+  if (turns) share_places();
   k.scope([&] {
-    const Reg base = k.b64("x_base"), stride = k.b64("x_row_stride"), wide = k.b64("x_row"), row = k.b32("x_row_index"), last = k.b32("x_last_row");
+    const Reg base = k.b64("x_base"), stride = k.b64("x_row_stride"), at = k.b64("x_at"), row = k.b32("x_row_index"), last = k.b32("x_last_row");
     tensor_base(k, base, "x", r.batch, r.head);
     k.mad_wide_u32(base, r.piece, 16, base);
     k.ld_param_u64(stride, "x_stride_seq");
@@ -120,20 +124,52 @@ void Packed::rows() {
       k.add_u32(row, r.row, s * r.at.rows_per_step());
       k.setp("lt", "u32", inside_[s], row, r.end);
       k.min_u32(row, row, last);
-      k.cvt_u64_u32(wide, row);
-      k.mad_lo_u64(x_at_[s], wide, stride, base);
+      k.cvt_u64_u32(at, row);
+      k.mad_lo_u64(at, at, stride, base);
+      load_row(s, at);
+      if (turns) k.st_shared("b64", address(places_at_, 8 * r.at.threads * s), at);
     }
   });
-  for (int s = 0; s < steps(); ++s) load_row(s);
+  if (!turns || !c.has_output()) return;
+  find_y();
+  k.st_shared("b64", address(places_at_, 8 * r.at.threads * steps()), r.y_at);
 }
 
-void Packed::load_row(int step) {
-  for (int v = 0; v < vectors(); ++v)
-    k.emit("ld.global.nc.L1::no_allocate.v4.b32", {r.vector(step, v), address(x_at_[step], 16 * v * lanes)}, Location::current());
+void Packed::share_places() {
+  k.static_shared("places", 8 * r.at.threads * (steps() + c.has_output()), 16);
+  places_at_ = k.b32("places_at");
+  k.mov_b32(places_at_, symbol("places"));
+  k.mad_lo_u32(places_at_, r.thread, 8, places_at_);
 }
-void Packed::load_row(int step, const Reg& when) {
-  for (int v = 0; v < vectors(); ++v)
-    k.emit("ld.global.nc.L1::no_allocate.v4.b32", {r.vector(step, v), address(x_at_[step], 16 * v * lanes)}, Location::current()).when(when);
+
+void Packed::load_row(int step, const Reg& at, const Reg* when) {
+  for (int v = 0; v < vectors(); ++v) {
+    Instr& load = k.emit("ld.global.nc.L1::no_allocate.v4.b32", {r.vector(step, v), address(at, 16 * v * lanes)}, Location::current());
+    if (when != nullptr) load.when(*when);
+  }
+}
+
+// Row `step` of the next head, and the one behind it to L2.
+void Packed::next_rows(int step, const Reg& more, const Reg& more_yet) {
+  k.scope([&] {
+    const Reg at = k.b64("x_at"), stride = k.b64("head_stride"), place = places_at_;
+    k.ld_shared("b64", at, address(place, 8 * r.at.threads * step));
+    k.ld_param_u64(stride, "x_stride_head");
+    k.add_u64(at, at, stride);
+    k.st_shared("b64", address(place, 8 * r.at.threads * step), at);
+    load_row(step, at, &more);
+    k.add_u64(at, at, stride);
+    prefetch(at, more_yet);
+  });
+}
+
+// Four lanes ask for all lines of a row.
+void Packed::prefetch(const Reg& at, const Reg& when) {
+  k.scope([&] {
+    const Reg line = k.b64("line_at");
+    k.mad_wide_u32(line, r.piece, c.head_dim / 2 - 16, at);
+    k.prefetch_global_L2(address(line)).when(when);
+  });
 }
 
 // ---- cos and sin
@@ -287,24 +323,6 @@ void Packed::fragments_of(const Reg& at, const Reg& signs, const Reg& plus, int 
 
 // ---- A head's rows
 
-// The next head's rows to L2, while this one's are computed.
-void Packed::prefetch(const Reg& more) {
-  k.scope([&] {
-    const Reg wanted = k.pred("wants_rows"), flag = k.b32("prefetch_tables"), stride = k.b64("head_stride"), at = k.b64("next_at");
-    k.ld_param_u32(flag, "prefetch_tables");
-    k.setp("ne", "u32", wanted, flag, 0);
-    k.and_pred(wanted, wanted, more);
-    k.if_(wanted, [&] {
-      k.ld_param_u64(stride, "x_stride_head");
-      k.mad_wide_u32(stride, r.piece, c.head_dim / 2 - 16, stride).note("four lanes ask for all lines of a row");
-      for (int s = 0; s < steps(); ++s) {
-        k.add_u64(at, x_at_[s], stride);
-        k.prefetch_global_L2(address(at));
-      }
-    });
-  });
-}
-
 // Whether `head` is still this CTA's. Heads a CTA are a power of two, so that no register holds which is the last.
 void Packed::has_head(const Reg& is, const Reg& head) {
   k.scope([&] {
@@ -318,13 +336,27 @@ void Packed::has_head(const Reg& is, const Reg& head) {
   });
 }
 
+// A branch that is always taken: ptxas would load the tables and fragments of all pieces first, and spill what they displace.
+void Packed::apart(int i, const std::function<void()>& body) {
+  k.scope([&] {
+    const Reg count = k.b32("row_count"), always = k.pred("has_rows");
+    k.ld_param_u32(count, "seqlen");
+    k.add_u32(count, count, i);
+    k.setp("ne", "u32", always, count, 0);
+    k.if_(always, body);
+  });
+}
+
 void Packed::transform() {
   k.section("RoPE, signs, Hadamard");
   for (int v = 0; v < (half() ? vectors() / 2 : vectors()); ++v) {
-    if (half())
-      for (int s = 0; s < steps(); ++s) rotate(s, v);
-    mix(v);
-    if (half()) mix(v + vectors() / 2);
+    apart(3 * v, [&] {
+      if (half())
+        for (int s = 0; s < steps(); ++s) rotate(s, v);
+      if (!half()) mix(v);
+    });
+    if (half()) apart(3 * v + 1, [&] { mix(v); });
+    if (half()) apart(3 * v + 2, [&] { mix(v + vectors() / 2); });
   }
   between_pieces();
 }
@@ -441,16 +473,19 @@ void Packed::find_y() {
   });
 }
 
+void Packed::next_y() {
+  k.scope([&] {
+    const Reg stride = k.b64("head_stride"), at = k.b64("next_y_at");
+    const int offset = 8 * r.at.threads * steps();
+    k.ld_shared("b64", r.y_at, address(places_at_, offset));
+    k.ld_param_u64(stride, "y_stride_head");
+    k.add_u64(at, r.y_at, stride);
+    k.st_shared("b64", address(places_at_, offset), at);
+  });
+}
+
 // From words that are no longer needed to those of the next head, `more` where there is one.
 void Packed::one_head(const Reg* more) {
-  if (more != nullptr) {
-    k.scope([&] {
-      const Reg next = k.b32("next_head");
-      k.add_u32(next, r.head, 1);
-      has_head(*more, next);
-    });
-    prefetch(*more);
-  }
   if (c.sink == Sink::quantize) {
     scales_->read();
     if (r.held_factor() != 1) k.mul_f32(scales_->inverse, scales_->inverse, f32_imm(r.held_factor()));
@@ -463,18 +498,28 @@ void Packed::one_head(const Reg* more) {
     scales_->clear();
     for (int s = 0; s < steps(); ++s) scales_->take_words(s);
   }
-  const auto next_rows = [&](int s) {
-    if (more != nullptr) load_row(s, *more);
-  };
+  Reg more_yet;
   if (more != nullptr) {
+    more_yet = k.pred("has_more_yet");
     k.scope([&] {
-      const Reg stride = k.b64("head_stride");
-      k.ld_param_u64(stride, "x_stride_head");
-      for (const Reg& at : x_at_.all()) k.add_u64(at, at, stride);
+      const Reg next = k.b32("next_head"), flag = k.b32("prefetch_tables"), wanted = k.pred("wants_rows");
+      k.add_u32(next, r.head, 1);
+      has_head(*more, next);
+      k.add_u32(next, next, 1);
+      has_head(more_yet, next);
+      k.ld_param_u32(flag, "prefetch_tables");
+      k.setp("ne", "u32", wanted, flag, 0);
+      k.and_pred(more_yet, more_yet, *more);
+      k.and_pred(more_yet, more_yet, wanted);
+      k.mov_b32(r.piece, special("tid.x"));
+      k.and_b32(r.piece, r.piece, lanes - 1);
     });
   }
+  const auto next = [&](int s) {
+    if (more != nullptr) next_rows(s, *more, more_yet);
+  };
   if (c.sink == Sink::amax)
-    for (int s = 0; s < steps(); ++s) next_rows(s);
+    for (int s = 0; s < steps(); ++s) next(s);
   if (c.sink != Sink::quantize) scales_->reduce();
   if (c.sink == Sink::amax) {
     if (r.held_factor() != 1) k.mul_f32(scales_->largest, scales_->largest, f32_imm(r.held_factor()));
@@ -482,7 +527,8 @@ void Packed::one_head(const Reg* more) {
   }
   if (c.sink == Sink::quantize_blocks) scales_->write_block();
   k.section("to 8 bits, and the next head's rows");
-  find_y();
+  if (more != nullptr) next_y();
+  else find_y();
   for (int s = 0; s < steps(); ++s) {
     if (to_f16()) scales_->quantize_halves(s, inside_[s]);
     else scales_->quantize_words(s, inside_[s]);
@@ -493,7 +539,7 @@ void Packed::one_head(const Reg* more) {
         k.mad_lo_u64(r.y_at, bytes, r.at.rows_per_step(), r.y_at);
       });
     }
-    next_rows(s);
+    next(s);
   }
 }
 
