@@ -56,9 +56,11 @@ class Packed {
   void apart(int i, const std::function<void()>& body);
   void transform();
   void rotate(int step, int v);
+  void load_fragment(int v, int i);
   void mix(int v);
+  void mix_turned(int v, int h);
   void sum_halves(int v, int step);
-  void sum_turned(int v, int step);
+  void sum_turned(int v, int h, int step);
   void multiply(const std::vector<Reg>& d, const std::vector<Reg>& a, int fragment, int tile, bool adds);
   std::vector<Reg> half_of(int step, int v, int h) const;
   void pack(const Reg& word, const Reg& even, const Reg& odd);
@@ -349,14 +351,19 @@ void Packed::apart(int i, const std::function<void()>& body) {
 
 void Packed::transform() {
   k.section("RoPE, signs, Hadamard");
-  for (int v = 0; v < (half() ? vectors() / 2 : vectors()); ++v) {
-    apart(3 * v, [&] {
-      if (half())
+  int i = 0;
+  if (half()) {
+    for (int v = 0; v < vectors() / 2; ++v) {
+      apart(i++, [&] {
         for (int s = 0; s < steps(); ++s) rotate(s, v);
-      if (!half()) mix(v);
-    });
-    if (half()) apart(3 * v + 1, [&] { mix(v); });
-    if (half()) apart(3 * v + 2, [&] { mix(v + vectors() / 2); });
+      });
+      for (int piece : {v, v + vectors() / 2}) apart(i++, [&] { mix(piece); });
+    }
+  } else if (interleaved()) {
+    for (int v = 0; v < vectors(); ++v)
+      for (int h : {0, 1}) apart(i++, [&] { mix_turned(v, h); });
+  } else {
+    for (int v = 0; v < vectors(); ++v) apart(i++, [&] { mix(v); });
   }
   between_pieces();
 }
@@ -387,13 +394,18 @@ void Packed::multiply(const std::vector<Reg>& d, const std::vector<Reg>& a, int 
   k.mma_sync("m16n8k16", "f32", "bf16", "bf16", d, a, b_.slice(4 * fragment + 2 * tile, 2), adds ? d : zero_.all());
 }
 
+void Packed::load_fragment(int v, int i) {
+  k.ld_shared_v4_b32(b_.slice(4 * i, 4), address(fragments_at_, fragment_bytes * (fragments() * v + i)));
+}
+
 void Packed::mix(int v) {
-  for (int i = 0; i < fragments(); ++i)
-    k.ld_shared_v4_b32(b_.slice(4 * i, 4), address(fragments_at_, fragment_bytes * (fragments() * v + i)));
-  for (int s = 0; s < steps(); s += 2) {
-    if (interleaved()) sum_turned(v, s);
-    else sum_halves(v, s);
-  }
+  for (int i = 0; i < fragments(); ++i) load_fragment(v, i);
+  for (int s = 0; s < steps(); s += 2) sum_halves(v, s);
+}
+
+void Packed::mix_turned(int v, int h) {
+  load_fragment(v, h), load_fragment(v, 2 + h);
+  for (int s = 0; s < steps(); s += 2) sum_turned(v, h, s);
 }
 
 // Bits 0, 1, 3, 4 by H_16 and bit 2 as the sum and the difference of a piece's halves.
@@ -409,30 +421,30 @@ void Packed::sum_halves(int v, int step) {
       for (int s : {0, 1}) pack(r.vector(step + s, v)[static_cast<std::size_t>(2 * h + tile)], d(h, tile)[static_cast<std::size_t>(2 * s)], d(h, tile)[static_cast<std::size_t>(2 * s + 1)]);
 }
 
-// x cos by H_16 and x sin by H_16 with its pairs turned.
-void Packed::sum_turned(int v, int step) {
-  for (int h : {0, 1}) {
-    for (int s : {0, 1}) load_table(factor_.slice(4 * s, 4), step + s, v);
-    const std::vector<Reg> x = half_of(step, v, h), by_cos = product_.slice(0, 4), by_sin = product_.slice(4, 4);
-    k.scope([&] {
-      const Vec each = k.b16("cos_sin", 2);
-      const Reg both = k.b32("cos_cos"), sines = k.b32("sin_sin");
-      for (std::size_t i = 0; i < 4; ++i) {
-        k.mov_b32({each[0], each[1]}, factor_[static_cast<int>(4 * (i % 2) + i / 2) + 2 * h]);
-        k.mov_b32(both, {each[0], each[0]});
-        k.mov_b32(sines, {each[1], each[1]});
-        k.mul_bf16x2(by_cos[i], x[i], both);
-        k.mul_bf16x2(by_sin[i], x[i], sines);
-      }
-    });
-    for (int tile : {0, 1}) {
-      const std::vector<Reg> d = sum_.slice(4 * tile, 4);
-      multiply(d, by_cos, h, tile, false);
-      multiply(d, by_sin, 2 + h, tile, true);
+// x cos by H_16 and x sin by H_16 with its pairs turned, of half a piece; behind the second half bit 2.
+void Packed::sum_turned(int v, int h, int step) {
+  for (int s : {0, 1})
+    if (h == 0 || steps() > 2) load_table(factor_.slice(4 * s, 4), step + s, v);
+  const std::vector<Reg> x = half_of(step, v, h), by_cos = product_.slice(0, 4), by_sin = product_.slice(4, 4);
+  k.scope([&] {
+    const Vec each = k.b16("cos_sin", 2);
+    const Reg both = k.b32("cos_cos"), sines = k.b32("sin_sin");
+    for (std::size_t i = 0; i < 4; ++i) {
+      k.mov_b32({each[0], each[1]}, factor_[static_cast<int>(4 * (i % 2) + i / 2) + 2 * h]);
+      k.mov_b32(both, {each[0], each[0]});
+      k.mov_b32(sines, {each[1], each[1]});
+      k.mul_bf16x2(by_cos[i], x[i], both);
+      k.mul_bf16x2(by_sin[i], x[i], sines);
     }
-    for (int tile : {0, 1})
-      for (int s : {0, 1}) pack(r.vector(step + s, v)[static_cast<std::size_t>(2 * h + tile)], sum_[4 * tile + 2 * s], sum_[4 * tile + 2 * s + 1]);
+  });
+  for (int tile : {0, 1}) {
+    const std::vector<Reg> d = sum_.slice(4 * tile, 4);
+    multiply(d, by_cos, h, tile, false);
+    multiply(d, by_sin, 2 + h, tile, true);
   }
+  for (int tile : {0, 1})
+    for (int s : {0, 1}) pack(r.vector(step + s, v)[static_cast<std::size_t>(2 * h + tile)], sum_[4 * tile + 2 * s], sum_[4 * tile + 2 * s + 1]);
+  if (h == 0) return;
   for (int s : {0, 1})
     for (std::size_t w : {std::size_t{0}, std::size_t{1}}) butterfly(r.vector(step + s, v)[w], r.vector(step + s, v)[w + 2]);
 }
