@@ -8,7 +8,7 @@
 //              Half adds bit 2 of the column by a second mma (f32 sums, no shuffle); interleaved turns its pairs by one.
 //   the rest   bits 5 and up, between a thread's pieces: bf16x2, rounded each; f16x2 where the scale is known (quantize).
 //   magnitude  of the words that are held; to 8 bits from f32 of them, or from f16x2, which is one instruction for two.
-// A word is rounded 2 + log2(n) - 5 times (RoPE, after mma, each further stage), 2^-9 each where e4m3 is 2^-4: foretold, relative
+// A word is rounded 2 + log2(n) - 5 times (RoPE, after mma, each further stage), 1.7e-3 each in the mean where e4m3 is 2.6e-2: foretold, relative
 // RMS 2.66 to 2.68e-2 against 2.65e-2.
 // Lane instructions a value, from the SASS (f32 in prepare_rows.h): see there. Rows beyond the last are the last again: a magnitude
 // that is taken twice is the same, and no register is set to zero before a load.
@@ -35,8 +35,8 @@ class Packed {
   bool interleaved() const { return c.rope == Rope::interleaved; }
   bool to_f16() const { return c.sink == Sink::quantize; }
   const char* mixed_type() const { return to_f16() ? "f16" : "bf16"; }
-  // Of a piece: B of its halves, and what adds the second half with a minus, or what turns the pairs of both.
-  int fragments() const { return interleaved() ? 4 : 3; }
+  // Of a piece: B of its halves, then what turns the pairs of both.
+  int fragments() const { return interleaved() ? 4 : 2; }
   int steps() const { return r.at.steps; }
   int vectors() const { return r.at.vectors; }
   void coordinates();
@@ -45,7 +45,7 @@ class Packed {
   void share_tables();
   void table_words(const Vec& to, const Reg& at, int offset);
   void store_table(const Vec& words, int step, int slot);
-  void load_table(const std::vector<Reg>& words, int step, int slot);
+  void load_factors(int step, int slot);
   void share_fragments();
   void fragments_of(const Reg& at, const Reg& signs, const Reg& plus, int v);
   void share_places();
@@ -55,17 +55,16 @@ class Packed {
   void has_head(const Reg& is, const Reg& head);
   void apart(int i, const std::function<void()>& body);
   void transform();
-  void rotate(int step, int v);
-  void load_fragment(int v, int i);
-  void mix(int v);
-  void mix_turned(int v, int h);
-  void sum_halves(int v, int step);
-  void sum_turned(int v, int h, int step);
-  void multiply(const std::vector<Reg>& d, const std::vector<Reg>& a, int fragment, int tile, bool adds);
+  void load_fragment(int to, int v, int i);
+  void rotate(int step, int v, int h);
+  void keep(int step, int v, int h);
+  void turn(int step, int v, int h);
+  void multiply(int step, int v, int h, const std::vector<std::vector<Reg>>& a, int fragment = 0);
   std::vector<Reg> half_of(int step, int v, int h) const;
   void pack(const Reg& word, const Reg& even, const Reg& odd);
   void butterfly(const Reg& a, const Reg& b);
   void between_pieces();
+  void rescale(const Reg& value);
   void find_y();
   void next_y();
   void one_head(const Reg* more);
@@ -194,7 +193,7 @@ void Packed::table_line(int step, const Reg& cos, const Reg& sin) {
   });
 }
 
-// Words of this thread alone: no thread waits for another's. Half: cos, then sin, of eight pairs; interleaved: (cos, sin) of four.
+// Words of this thread alone: no thread waits for another's. Half: cos of four pairs, then sin; interleaved: (cos, sin) of four.
 void Packed::share_tables() {
   k.section("cos and sin to shared memory");
   k.dynamic_shared("tables", 16);
@@ -211,15 +210,17 @@ void Packed::share_tables() {
       for (int v = 0; v < (half() ? vectors() / 2 : vectors()); ++v) {
         const int offset = v * lanes * lane_bytes;
         if (half()) {
-          for (int which : {0, 1}) {
-            const Reg at = which == 0 ? cos : sin;
+          for (int h : {0, 1}) {
+            const int at = offset + h * lane_bytes / 2;
             if (f32) {
-              for (int i : {0, 4}) k.ld_global_nc("v4.f32", value.slice(i, 4), address(at, offset + 4 * i));
+              k.ld_global_nc("v4.f32", value.slice(0, 4), address(cos, at));
+              k.ld_global_nc("v4.f32", value.slice(4, 4), address(sin, at));
               for (int i = 0; i < 4; ++i) k.cvt_rn_x2_f32("bf16", words[i], value[2 * i + 1], value[2 * i]);
             } else {
-              k.ld_global_nc("v4.b32", words.all(), address(at, offset));
+              k.ld_global_nc("v2.b32", words.slice(0, 2), address(cos, at));
+              k.ld_global_nc("v2.b32", words.slice(2, 2), address(sin, at));
             }
-            store_table(words, s, 2 * v + which);
+            store_table(words, s, 2 * v + h);
           }
           continue;
         }
@@ -241,8 +242,10 @@ void Packed::share_tables() {
 void Packed::store_table(const Vec& words, int step, int slot) {
   k.st_shared_v4_b32(address(tables_at_, 16 * r.at.threads * (step * vectors() + slot)), words.all());
 }
-void Packed::load_table(const std::vector<Reg>& words, int step, int slot) {
-  k.ld_shared_v4_b32(words, address(tables_at_, 16 * r.at.threads * (step * vectors() + slot)));
+// Of two rows.
+void Packed::load_factors(int step, int slot) {
+  for (int s : {0, 1})
+    k.ld_shared_v4_b32(factor_.slice(4 * s, 4), address(tables_at_, 16 * r.at.threads * ((step + s) * vectors() + slot)));
 }
 
 // ---- B: H_16 with the signs
@@ -250,7 +253,7 @@ void Packed::load_table(const std::vector<Reg>& words, int step, int slot) {
 // B of m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane 4g + t holds k = 2t, 2t + 1 and 8 more of column n = g. k and n
 // are alike: bit 0 the pair, bits 1 and 2 the lane, bit 3 the word of half a piece. H_16[k][n] = -1 where k & n has an odd number of
 // bits; row k has the sign of its column. A warp makes those of a piece: signs of 32 columns are one parameter.
-// Magnitude 2^-ceil(log2(n) / 2), exact: Rows::held_factor() is what is left.
+// Magnitude 2^-ceil(log2(n) / 2), exact: rescale() is what is left.
 void Packed::share_fragments() {
   k.section("H_16 with the signs of each piece to shared memory");
   const int halvings = (log2_of(hadamard_size(c.head_dim)) + 1) / 2, warps = r.at.threads / 32;
@@ -293,32 +296,28 @@ void Packed::share_fragments() {
 
 void Packed::fragments_of(const Reg& at, const Reg& signs, const Reg& plus, int v) {
   k.scope([&] {
-    const Vec word = k.b32("b_word", 2), minus = k.b32("b_minus", 2);
-    const Reg low = k.b32("low_sign");
+    const Vec word = k.b32("b_word", 2);
+    const Reg low = k.b32("low_sign"), minus = k.b32("b_minus");
     const int base = fragment_bytes * fragments() * v;
     for (int h : {0, 1}) {
       for (int w : {0, 1}) {
         const int bit = 4 * h + 2 * w;
         k.shl_b32(word[w], signs, 30 - bit);
         k.and_b32(word[w], word[w], hex(0x80000000));
-        if (bit < 15) k.shl_b32(low, signs, 15 - bit);
+        k.shl_b32(low, signs, 15 - bit);
         k.lop3_b32(word[w], low, hex(0x8000), word[w], 0xEA).note("(a & b) | c");
         k.xor_b32(word[w], word[w], plus);
-        k.xor_b32(minus[w], word[w], hex(0x80008000));
       }
-      k.st_shared_v4_b32(address(at, base + fragment_bytes * h), std::vector<Reg>{word[0], word[1], word[0], minus[1]});
-      if (!interleaved()) {
-        if (h == 1)
-          k.st_shared_v4_b32(address(at, base + fragment_bytes * 2), std::vector<Reg>{minus[0], minus[1], minus[0], word[1]}).note("minus");
-        continue;
-      }
+      k.xor_b32(minus, word[1], hex(0x80008000)).note("k and n both of the second word");
+      k.st_shared_v4_b32(address(at, base + fragment_bytes * h), std::vector<Reg>{word[0], word[1], word[0], minus});
+      if (!interleaved()) continue;
       // x s of a pair's first goes to its second, that of the second, with a minus, to the first.
       for (int w : {0, 1}) {
         k.prmt_b32(word[w], word[w], word[w], hex(0x1032));
         k.xor_b32(word[w], word[w], hex(0x80000000));
       }
-      k.xor_b32(minus[1], word[1], hex(0x80008000));
-      k.st_shared_v4_b32(address(at, base + fragment_bytes * (2 + h)), std::vector<Reg>{word[0], word[1], word[0], minus[1]}).note("turned");
+      k.xor_b32(minus, word[1], hex(0x80008000));
+      k.st_shared_v4_b32(address(at, base + fragment_bytes * (2 + h)), std::vector<Reg>{word[0], word[1], word[0], minus}).note("turned");
     }
   });
 }
@@ -352,35 +351,24 @@ void Packed::apart(int i, const std::function<void()>& body) {
 void Packed::transform() {
   k.section("RoPE, signs, Hadamard");
   int i = 0;
-  if (half()) {
-    for (int v = 0; v < vectors() / 2; ++v) {
+  for (int v = 0; v < (half() ? vectors() / 2 : vectors()); ++v)
+    for (int h : {0, 1})
       apart(i++, [&] {
-        for (int s = 0; s < steps(); ++s) rotate(s, v);
+        load_fragment(0, v, h);
+        if (half()) load_fragment(1, v + vectors() / 2, h);
+        if (interleaved()) load_fragment(1, v, 2 + h);
+        for (int s = 0; s < steps(); s += 2) {
+          if (half()) rotate(s, v, h);
+          else if (interleaved()) turn(s, v, h);
+          else keep(s, v, h);
+        }
       });
-      for (int piece : {v, v + vectors() / 2}) apart(i++, [&] { mix(piece); });
-    }
-  } else if (interleaved()) {
-    for (int v = 0; v < vectors(); ++v)
-      for (int h : {0, 1}) apart(i++, [&] { mix_turned(v, h); });
-  } else {
-    for (int v = 0; v < vectors(); ++v) apart(i++, [&] { mix(v); });
-  }
   between_pieces();
 }
 
-// (a, b) -> (a cos - b sin, b cos + a sin), for pieces v and half a row further. ptxas makes one fma of mul and sub.
-void Packed::rotate(int step, int v) {
-  const std::vector<Reg> cos = factor_.slice(0, 4), sin = factor_.slice(4, 4), first = r.vector(step, v), second = r.vector(step, v + vectors() / 2);
-  load_table(cos, step, 2 * v);
-  load_table(sin, step, 2 * v + 1);
-  for (std::size_t i = 0; i < 4; ++i) {
-    const Reg a = first[i], b = second[i];
-    k.mul_bf16x2(product_[0], b, sin[i]);
-    k.mul_bf16x2(product_[1], a, sin[i]);
-    k.mul_bf16x2(a, a, cos[i]);
-    k.sub_bf16x2(a, a, product_[0]);
-    k.fma_rn_bf16x2(b, b, cos[i], product_[1]);
-  }
+// To b_, the one that is to be number `to`.
+void Packed::load_fragment(int to, int v, int i) {
+  k.ld_shared_v4_b32(b_.slice(4 * to, 4), address(fragments_at_, fragment_bytes * (fragments() * v + i)));
 }
 
 // Words 2h and 2h + 1 of two rows, as A: rows g and g + 8.
@@ -390,42 +378,34 @@ std::vector<Reg> Packed::half_of(int step, int v, int h) const {
   return {a[w], b[w], a[w + 1], b[w + 1]};
 }
 
-void Packed::multiply(const std::vector<Reg>& d, const std::vector<Reg>& a, int fragment, int tile, bool adds) {
-  k.mma_sync("m16n8k16", "f32", "bf16", "bf16", d, a, b_.slice(4 * fragment + 2 * tile, 2), adds ? d : zero_.all());
+// (a, b) -> (a cos - b sin, b cos + a sin), for half of piece v and of the one half a row further. ptxas makes one fma of mul and sub.
+void Packed::rotate(int step, int v, int h) {
+  const int further = v + vectors() / 2;
+  const std::vector<Reg> first = half_of(step, v, h), second = half_of(step, further, h), to = product_.slice(0, 4), to_further = product_.slice(4, 4);
+  load_factors(step, 2 * v + h);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Reg a = first[i], b = second[i], cos = factor_[static_cast<int>(4 * (i % 2) + i / 2)], sin = factor_[static_cast<int>(4 * (i % 2) + i / 2) + 2];
+    k.mul_bf16x2(to[i], b, sin);
+    k.mul_bf16x2(to_further[i], a, cos);
+    k.sub_bf16x2(to[i], to_further[i], to[i]);
+    k.mul_bf16x2(to_further[i], a, sin);
+    k.fma_rn_bf16x2(to_further[i], b, cos, to_further[i]);
+  }
+  multiply(step, v, h, {to});
+  multiply(step, further, h, {to_further}, 1);
 }
 
-void Packed::load_fragment(int v, int i) {
-  k.ld_shared_v4_b32(b_.slice(4 * i, 4), address(fragments_at_, fragment_bytes * (fragments() * v + i)));
+// No RoPE: x apart from the words, which the first tile of the product overwrites.
+void Packed::keep(int step, int v, int h) {
+  const std::vector<Reg> x = half_of(step, v, h), kept = product_.slice(0, 4);
+  for (std::size_t i = 0; i < 4; ++i) k.mov_b32(kept[i], x[i]);
+  multiply(step, v, h, {kept});
 }
 
-void Packed::mix(int v) {
-  for (int i = 0; i < fragments(); ++i) load_fragment(v, i);
-  for (int s = 0; s < steps(); s += 2) sum_halves(v, s);
-}
-
-void Packed::mix_turned(int v, int h) {
-  load_fragment(v, h), load_fragment(v, 2 + h);
-  for (int s = 0; s < steps(); s += 2) sum_turned(v, h, s);
-}
-
-// Bits 0, 1, 3, 4 by H_16 and bit 2 as the sum and the difference of a piece's halves.
-void Packed::sum_halves(int v, int step) {
-  const auto d = [&](int h, int tile) { return sum_.slice(8 * h + 4 * tile, 4); };
-  for (int h : {0, 1})
-    for (int tile : {0, 1}) {
-      multiply(d(h, tile), half_of(step, v, 0), 0, tile, false);
-      multiply(d(h, tile), half_of(step, v, 1), h == 0 ? 1 : 2, tile, true);
-    }
-  for (int h : {0, 1})
-    for (int tile : {0, 1})
-      for (int s : {0, 1}) pack(r.vector(step + s, v)[static_cast<std::size_t>(2 * h + tile)], d(h, tile)[static_cast<std::size_t>(2 * s)], d(h, tile)[static_cast<std::size_t>(2 * s + 1)]);
-}
-
-// x cos by H_16 and x sin by H_16 with its pairs turned, of half a piece; behind the second half bit 2.
-void Packed::sum_turned(int v, int h, int step) {
-  for (int s : {0, 1})
-    if (h == 0 || steps() > 2) load_table(factor_.slice(4 * s, 4), step + s, v);
+// x cos and x sin of half a piece: the product with H_16 whose pairs are turned makes RoPE's sums.
+void Packed::turn(int step, int v, int h) {
   const std::vector<Reg> x = half_of(step, v, h), by_cos = product_.slice(0, 4), by_sin = product_.slice(4, 4);
+  if (h == 0 || steps() > 2) load_factors(step, v);
   k.scope([&] {
     const Vec each = k.b16("cos_sin", 2);
     const Reg both = k.b32("cos_cos"), sines = k.b32("sin_sin");
@@ -437,16 +417,17 @@ void Packed::sum_turned(int v, int h, int step) {
       k.mul_bf16x2(by_sin[i], x[i], sines);
     }
   });
+  multiply(step, v, h, {by_cos, by_sin});
+}
+
+// Half of piece v, by H_16 and the signs: bits 0, 1, 3 and 4. The sum over `a`, each with its fragment, the first with `fragment`.
+void Packed::multiply(int step, int v, int h, const std::vector<std::vector<Reg>>& a, int fragment) {
   for (int tile : {0, 1}) {
     const std::vector<Reg> d = sum_.slice(4 * tile, 4);
-    multiply(d, by_cos, h, tile, false);
-    multiply(d, by_sin, 2 + h, tile, true);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      k.mma_sync("m16n8k16", "f32", "bf16", "bf16", d, a[i], b_.slice(4 * (fragment + static_cast<int>(i)) + 2 * tile, 2), i > 0 ? d : zero_.all());
+    for (int s : {0, 1}) pack(r.vector(step + s, v)[static_cast<std::size_t>(2 * h + tile)], d[static_cast<std::size_t>(2 * s)], d[static_cast<std::size_t>(2 * s + 1)]);
   }
-  for (int tile : {0, 1})
-    for (int s : {0, 1}) pack(r.vector(step + s, v)[static_cast<std::size_t>(2 * h + tile)], sum_[4 * tile + 2 * s], sum_[4 * tile + 2 * s + 1]);
-  if (h == 0) return;
-  for (int s : {0, 1})
-    for (std::size_t w : {std::size_t{0}, std::size_t{1}}) butterfly(r.vector(step + s, v)[w], r.vector(step + s, v)[w + 2]);
 }
 
 void Packed::pack(const Reg& word, const Reg& even, const Reg& odd) {
@@ -465,8 +446,12 @@ void Packed::butterfly(const Reg& a, const Reg& b) {
   k.mov_b32(b, other_);
 }
 
+// Bits 2 (a piece's halves), 5 and up.
 void Packed::between_pieces() {
   const int mixed = hadamard_size(c.head_dim) / 32;
+  for (int s = 0; s < steps(); ++s)
+    for (int v = 0; v < vectors(); ++v)
+      for (std::size_t w : {std::size_t{0}, std::size_t{1}}) butterfly(r.vector(s, v)[w], r.vector(s, v)[w + 2]);
   for (int m = mixed / 2; m >= 1; m /= 2)
     for (int s = 0; s < steps(); ++s)
       for (int v = 0; v < vectors(); ++v)
@@ -496,11 +481,16 @@ void Packed::next_y() {
   });
 }
 
+// H_16 has the whole power of two in 1 / sqrt(n), up: half of an odd one is left. Neither sums nor words exceed the result so.
+void Packed::rescale(const Reg& value) {
+  if (log2_of(hadamard_size(c.head_dim)) % 2 != 0) k.mul_f32(value, value, f32_imm(static_cast<float>(std::sqrt(2.0))));
+}
+
 // From words that are no longer needed to those of the next head, `more` where there is one.
 void Packed::one_head(const Reg* more) {
   if (c.sink == Sink::quantize) {
     scales_->read();
-    if (r.held_factor() != 1) k.mul_f32(scales_->inverse, scales_->inverse, f32_imm(r.held_factor()));
+    rescale(scales_->inverse);
   }
   transform();
   if (c.sink != Sink::quantize) {
@@ -533,11 +523,12 @@ void Packed::one_head(const Reg* more) {
   if (c.sink == Sink::amax)
     for (int s = 0; s < steps(); ++s) next(s);
   if (c.sink != Sink::quantize) scales_->reduce();
-  if (c.sink == Sink::amax) {
-    if (r.held_factor() != 1) k.mul_f32(scales_->largest, scales_->largest, f32_imm(r.held_factor()));
-    return scales_->add_to_amax();
+  if (c.sink != Sink::quantize) rescale(scales_->largest);
+  if (c.sink == Sink::amax) return scales_->add_to_amax();
+  if (c.sink == Sink::quantize_blocks) {
+    scales_->write_block();
+    rescale(scales_->inverse);
   }
-  if (c.sink == Sink::quantize_blocks) scales_->write_block();
   k.section("to 8 bits, and the next head's rows");
   if (more != nullptr) next_y();
   else find_y();
@@ -559,8 +550,9 @@ void Packed::emit() {
   k.min_ctas_per_sm(rows_ctas_per_sm(c));
   coordinates();
   r.declare();
-  b_ = k.b32("b_pair", 4 * fragments()), sum_ = k.f32("sum", 16), zero_ = k.f32("no_sum", 4), other_ = k.b32("other");
-  if (rope()) factor_ = k.b32("factor", 8), product_ = k.b32("product", 8);
+  b_ = k.b32("b_pair", 8), sum_ = k.f32("sum", 8), zero_ = k.f32("no_sum", 4), other_ = k.b32("other");
+  if (rope()) factor_ = k.b32("factor", 8);
+  product_ = k.b32("product", rope() ? 8 : 4);
   for (const Reg& z : zero_.all()) k.mov_f32(z, f32_imm(0));
   scales_ = std::make_unique<Scales>(r);
   rows();

@@ -54,9 +54,6 @@ struct Rows {
 
   std::vector<Reg> row_words(int step) const { return words.slice(4 * step * at.vectors, 4 * at.vectors); }
 
-  // What the words held are to be multiplied by: the transform by pairs scales by a power of two.
-  float held_factor() const { return c.packed && log2_of(hadamard_size(c.head_dim)) % 2 != 0 ? 1.41421356f : 1.0f; }
-
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
   Reg thread, piece, batch, head, heads, tile, seqlen;

@@ -220,7 +220,6 @@ void Scales::write_block() {
     k.setp("eq", "u32", leads, r_.thread, 0);
     k.if_(leads, [&] {
       to_scale();
-      if (r_.held_factor() != 1) k.mul_f32(scale, scale, f32_imm(r_.held_factor()));
       if (r_.c.transposed) {
         k.add_u32(n, r_.seqlen, key_order_padding - 1);
         k.shr_u32(n, n, log2_of(key_order_padding));
