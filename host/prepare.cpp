@@ -217,10 +217,10 @@ void set_groups(std::int64_t groups, PrepareArguments* a) {
 std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::int64_t tiles, int multiprocessors) {
   if (!gen::takes_heads(c)) return 1;
   if (p.heads_per_cta != 0) return p.heads_per_cta;
-  const std::int64_t fewest = std::int64_t{2} * multiprocessors * gen::rows_ctas_per_sm(c);
+  const std::int64_t fewest = std::int64_t{c.packed ? 1 : 2} * multiprocessors * gen::rows_ctas_per_sm(c);
   if (c.sink == Sink::store && c.hadamard == Hadamard::none) return 1;
-  if (c.sink == Sink::quantize_blocks && c.head_dim > 128 && c.table == DataType::f32) return p.heads % 4 == 0 ? 4 : 1;
-  std::int64_t each = c.sink == Sink::quantize_blocks ? 2 : 4;
+  if (!c.packed && c.sink == Sink::quantize_blocks && c.head_dim > 128 && c.table == DataType::f32) return p.heads % 4 == 0 ? 4 : 1;
+  std::int64_t each = c.sink == Sink::quantize_blocks && !c.packed ? 2 : 4;
   while (each > 1 && (each > p.heads || tiles * blocks(p.heads, each) * p.batch < fewest)) each /= 2;
   return each;
 }

@@ -579,9 +579,9 @@ bool packs(const PrepareConfig& c) {
 RowLayout packed_layout(const PrepareConfig& c) {
   RowLayout at;
   at.lanes = lanes, at.vectors = c.head_dim / 8 / lanes;
-  const int rows = c.sink == Sink::quantize_blocks ? c.rows : packed_rows;
-  at.threads = c.threads != 0 ? c.threads : rows * lanes / 2;
-  at.steps = rows * lanes / at.threads;
+  const bool blocks = c.sink == Sink::quantize_blocks;  // else a tile is as the threads want it
+  at.threads = c.threads != 0 ? c.threads : (blocks ? c.rows : packed_rows) * lanes / 2;
+  at.steps = blocks ? c.rows * lanes / at.threads : 2;
   return at;
 }
 

@@ -572,8 +572,9 @@ void check_block_rows(const PrepareConfig& c) {
 bool threads_fit(const PrepareConfig& c) {
   RowLayout at;
   if (c.packed) {
-    const int rows = c.sink == Sink::quantize_blocks ? c.rows : packed_rows, steps = rows * 4 / std::max(1, c.threads);
-    return power_of_two_in(c.threads) == c.threads && c.threads >= 32 && steps >= 2 && steps <= 4 && steps * c.head_dim / 8 <= held_words;
+    const int steps = c.sink == Sink::quantize_blocks ? c.rows * 4 / std::max(1, c.threads) : 2;
+    return power_of_two_in(c.threads) == c.threads && c.threads >= 32 && c.threads <= most_threads && (steps == 2 || steps == 4) &&
+           steps * c.head_dim / 8 <= held_words;
   }
   share_row(c, &at);
   const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
