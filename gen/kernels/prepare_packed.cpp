@@ -49,7 +49,8 @@ class Packed {
   void share_fragments();
   void fragments_of(const Reg& at, const Reg& signs, const Reg& plus, int v);
   void share_places();
-  void prefetch(const Reg& at, const Reg& when);
+  void prefetch(const Reg& at, const Reg* when);
+  void load_rows();
   void load_row(int step, const Reg& at, const Reg* when = nullptr);
   void next_rows(int step, const Reg& more, const Reg& more_yet);
   void has_head(const Reg& is, const Reg& head);
@@ -109,8 +110,8 @@ void Packed::coordinates() {
   k.add_u32(r.row, r.row, first_);
 }
 
-// Where this thread's rows stand, and their words on their way. The places of rows are kept in shared memory, each thread's own, from
-// head to head: two registers for each would be some of the few.
+// Where this thread's rows stand. With heads in turn that is kept in shared memory, each thread's own: two registers for each row
+// would be some of the few. And first only L2 is asked for the words, so that cos and sin find registers to be loaded to at once.
 void Packed::rows() {
   k.section("the first head's rows");
   const bool turns = takes_heads(c);
@@ -127,8 +128,12 @@ void Packed::rows() {
       k.min_u32(row, row, last);
       k.cvt_u64_u32(at, row);
       k.mad_lo_u64(at, at, stride, base);
-      load_row(s, at);
-      if (turns) k.st_shared("b64", address(places_at_, 8 * r.at.threads * s), at);
+      if (!turns) {
+        load_row(s, at);
+        continue;
+      }
+      prefetch(at, nullptr);
+      k.st_shared("b64", address(places_at_, 8 * r.at.threads * s), at);
     }
   });
   if (!turns || !c.has_output()) return;
@@ -150,6 +155,16 @@ void Packed::load_row(int step, const Reg& at, const Reg* when) {
   }
 }
 
+void Packed::load_rows() {
+  k.scope([&] {
+    const Reg at = k.b64("x_at");
+    for (int s = 0; s < steps(); ++s) {
+      k.ld_shared("b64", at, address(places_at_, 8 * r.at.threads * s));
+      load_row(s, at);
+    }
+  });
+}
+
 // Row `step` of the next head, and the one behind it to L2.
 void Packed::next_rows(int step, const Reg& more, const Reg& more_yet) {
   k.scope([&] {
@@ -160,16 +175,17 @@ void Packed::next_rows(int step, const Reg& more, const Reg& more_yet) {
     k.st_shared("b64", address(place, 8 * r.at.threads * step), at);
     load_row(step, at, &more);
     k.add_u64(at, at, stride);
-    prefetch(at, more_yet);
+    prefetch(at, &more_yet);
   });
 }
 
 // Four lanes ask for all lines of a row.
-void Packed::prefetch(const Reg& at, const Reg& when) {
+void Packed::prefetch(const Reg& at, const Reg* when) {
   k.scope([&] {
     const Reg line = k.b64("line_at");
     k.mad_wide_u32(line, r.piece, c.head_dim / 2 - 16, at);
-    k.prefetch_global_L2(address(line)).when(when);
+    Instr& asks = k.prefetch_global_L2(address(line));
+    if (when != nullptr) asks.when(*when);
   });
 }
 
@@ -196,10 +212,6 @@ void Packed::table_line(int step, const Reg& cos, const Reg& sin) {
 // Words of this thread alone: no thread waits for another's. Half: cos of four pairs, then sin; interleaved: (cos, sin) of four.
 void Packed::share_tables() {
   k.section("cos and sin to shared memory");
-  k.dynamic_shared("tables", 16);
-  tables_at_ = k.b32("tables_at");
-  k.mov_b32(tables_at_, symbol("tables"));
-  k.mad_lo_u32(tables_at_, r.thread, 16, tables_at_);
   k.scope([&] {
     const Reg cos = k.b64("cos_at"), sin = k.b64("sin_at");
     const bool f32 = c.table == DataType::f32;
@@ -338,6 +350,7 @@ void Packed::has_head(const Reg& is, const Reg& head) {
 }
 
 // A branch that is always taken: ptxas would load the tables and fragments of all pieces first, and spill what they displace.
+// `i` differs, lest it makes one branch of two.
 void Packed::apart(int i, const std::function<void()>& body) {
   k.scope([&] {
     const Reg count = k.b32("row_count"), always = k.pred("has_rows");
@@ -556,7 +569,17 @@ void Packed::emit() {
   for (const Reg& z : zero_.all()) k.mov_f32(z, f32_imm(0));
   scales_ = std::make_unique<Scales>(r);
   rows();
-  if (rope()) share_tables();
+  if (rope()) {
+    k.dynamic_shared("tables", 16);
+    tables_at_ = k.b32("tables_at");
+    k.mov_b32(tables_at_, symbol("tables"));
+    k.mad_lo_u32(tables_at_, r.thread, 16, tables_at_);
+    apart(2 * vectors(), [&] {
+      k.bar_sync_all(0).note("for ptxas, which would ask L2 only when the rows are loaded");
+      share_tables();
+    });
+    load_rows();
+  }
   share_fragments();
   k.bar_sync_all(0).note("fragments, written while rows are on their way");
   if (!takes_heads(c)) return one_head(nullptr);
