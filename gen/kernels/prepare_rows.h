@@ -19,6 +19,7 @@
 // What keeps instructions few: bf16 unpacked by a shift and a
 // mask, for ptxas makes three instructions of two conversions; integer divisions; scales computed by all threads; stages of the
 // transform by mma that were additions; words of B kept in pairs of registers (moves otherwise, one for two mma).
+// prepare_packed.cpp does RoPE, Hadamard and 8 bits with two values a register instead (PrepareConfig::packed).
 // Next: prepare_rows.cpp (the frame of a kernel), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
 #pragma once
 
