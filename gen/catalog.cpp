@@ -39,12 +39,13 @@ void Plan::follow(const Schedule& s) {
   schedule = s.name;
   own_schedule.reset();
   if (!find_forward_schedule(s.name)) own_schedule = s;
+  if (softmax == Softmax::guarded && !s.o_is_still()) p_sums = false;
   if (!s.has(Do::token_wait)) ping_pong = false;
   else late_store = false;  // no P V is in flight at a tile's end
 }
 const Schedule* Plan::table() const { return own_schedule ? &*own_schedule : find_forward_schedule(schedule); }
 
-// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2][_vw7][_vb]__<schedule>[_pp]_<softmax>[_fast<words>][_chord<words>][_dyn][_ob][_late][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
+// attn_fwd_<dtype>[_k<dtype>][_v<dtype>][_of16]_d<d>[v<dv>]_<mask>[_vt][_bs<rows>]__q<tile_q>_kv<tile_kv>_s<stages>[_vs<v stages>][_qs2][_vw7][_vb]__<schedule>[_pp]_<softmax>[_fast<words>][_chord<words>][_psum][_dyn][_ob][_late][_pin][_two][_fold<blocks>][_sym][_tail][_c<cluster>][_trace|_tracefew]
 std::string KernelConfig::name() const {
   auto n = [](int v) { return std::to_string(v); };
   std::string s = std::string("attn_fwd_") + to_string(problem.dtype);
@@ -67,6 +68,7 @@ std::string KernelConfig::name() const {
   if (plan.softmax == Softmax::guarded) s += n(plan.guard_blocks);
   if (plan.direct_of_16) s += "_fast" + n(plan.direct_of_16);
   if (plan.chord_of_16) s += "_chord" + n(plan.chord_of_16);
+  if (plan.p_sums) s += "_psum";
   if (plan.dynamic_tiles) s += "_dyn";
   if (plan.o_own_buffer) s += "_ob";
   if (plan.late_store) s += "_late";
@@ -173,6 +175,7 @@ bool KernelConfig::parse(const std::string& name, KernelConfig* out, std::string
   }
   if (r.take("_fast")) c.plan.direct_of_16 = r.number("direct words of 16");
   if (r.take("_chord")) c.plan.chord_of_16 = r.number("chord words of 16");
+  c.plan.p_sums = r.take("_psum");
   c.plan.dynamic_tiles = r.take("_dyn");
   c.plan.o_own_buffer = r.take("_ob");
   c.plan.late_store = r.take("_late");
@@ -200,8 +203,13 @@ EmittedKernel emit(const KernelConfig& config) {
 // Full: 384 keys. RMS error over plain's by 3.3 % at 1k keys, 4.7 at 2k, 3.5 at 8k and 2.7 at 16k with three blocks of 128, by 2.0 and 4.1 % at 1k and
 // 2k with four, 4.8 and 5.3 with two, and by what chord words add. Causal rows take the maximum of their diagonal's block anyway and see half of
 // the keys on average: with one block more the error is - 1 to + 3 % of FlashAttention-3's, and speed over three + 2 to 3.5 % at 1k and 2k,
-// 1 to 2 % at 4k and 8k, 0 to 1.6 % at 16k (tools/bench/results/causal_one_check_e4m3_h200.csv, tile_crossing_h200.csv).
-int checked_blocks(int tile_kv, bool all_keys) { return all_keys ? std::max(3, 384 / tile_kv) : 1; }
+// 1 to 2 % at 4k and 8k, 0 to 1.6 % at 16k (tools/bench/results/causal_one_check_e4m3_h200.csv, tile_crossing_h200.csv). With sums of P as rounded, full, over
+// FlashAttention-3's at 1k, 2k and 4k: three blocks 5.5, 6.1 and 5.5 % (head_dim 128, four chord words), six 2.0, 4.4 and 4.6 %; 64 with six chord words 6.4, 6.7, 6.1 and 2.7, 4.9, 5.2 %;
+// beyond 8k one gives 3.0 to 3.8 % (p_sums_e4m3_h200.csv).
+int checked_blocks(int tile_kv, bool all_keys, bool p_sums) {
+  const int keys = p_sums ? 768 : 384;
+  return all_keys ? std::max(3, keys / tile_kv) : 1;
+}
 
 // What each value of a plan gives alone, in % of speed: pairs of kernels of one tuning run that differ in nothing else (bf16, H200, in turns,
 // tools/bench/results/tune_bf16_h200.csv), and what was to be expected.
@@ -227,14 +235,17 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
   if (problem.eight_bit()) {
     // Figures are TFLOP/s of `flashptx tune` (tools/bench/results/tune_e4m3_h200.csv), V^T's pass counted; this plan is within some
     // percent of the best from about 8k on. host/select_table.inc has the best for each length.
-    p.o_own_buffer = true, p.tile_kv = 128, p.guard_blocks = checked_blocks(p.tile_kv, problem.mask == Mask::full);
+    p.o_own_buffer = true, p.tile_kv = 128, p.p_sums = d <= 128 && problem.scale_rows == 0;
+    p.guard_blocks = checked_blocks(p.tile_kv, problem.mask == Mask::full, p.p_sums);
     if (d <= 128) {
       // Three warpgroups hide each other's softmax, so that none needs the registers of an overlap inside; at head_dim 64
       // there is room for it. Full too draws its tiles: 192 rows divide few lengths, the last tile of a head is short,
       // and dealt out in order all short ones may go to the same CTAs (1k to 4k: 2 to 9 % at head_dim 64, up to 3 at 128).
       p.dynamic_tiles = true;
       p.warpgroups = 3, p.q_stages = 2;
-      if (d <= 64) {  // 684 at 8k; with the token and P V over the back edge 667
+      if (p.p_sums && d <= 64) {
+        p.schedule = "trailing", p.kv_stages = problem.v_transposed ? 3 : 2, p.ping_pong = false;
+      } else if (d <= 64) {  // 684 at 8k; with the token and P V over the back edge 667
         p.schedule = "overlap", p.kv_stages = 3, p.ping_pong = false;
       } else {  // 1008 and, with V^T, 1034 at 8k
         p.schedule = "serial", p.kv_stages = problem.v_transposed ? 3 : 2;
@@ -243,6 +254,7 @@ Plan standard_plan(const ProblemClass& problem, bool short_rows) {
       if (d > 64 && problem.scale_rows == 16) p.warpgroups = 2;
       // Where the special-function units bind: + 2 to 8 % from 2k on (gen/tile/exp_direct.cpp).
       if (problem.scale_rows == 0 || problem.scale_rows == 128) p.chord_of_16 = d <= 64 ? 6 : 4;
+      if (p.p_sums && problem.mask == Mask::causal) p.chord_of_16 = 8;
     } else if (problem.v_transposed) {  // by a pass of its own, faster from 1k rows on (host/select.cpp): 1317 at 8k
       p.warpgroups = 2, p.kv_stages = 2, p.q_stages = 2, p.schedule = "overlap";
       if (problem.scale_rows != 0 && problem.scale_rows <= 32) p.schedule = "serial";  // overlap: spills
@@ -282,10 +294,11 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   if (plan.transposers > 3 || plan.tile_kv < 128) return long_keys_plan(problem, standard_plan(problem));  // spill
   KernelConfig c{problem, plan};
   c.plan.fold_blocks = std::max(2, 2048 / plan.tile_kv);  // 2048 keys: 3 % in the worst case
+  if (plan.p_sums) c.plan.guard_blocks = std::min(plan.guard_blocks, checked_blocks(plan.tile_kv, true));
   const int d = std::max(problem.head_dim, problem.head_dim_v);
   // Spills otherwise (ptxas 13.0: 12 and 44 bytes at 128 and 112, 20 to 80 at 240; at 128 with 8 chord words, causal with 6).
   if (d > 64) c.plan.v_stages = 0;
-  if (d > 64 && d <= 128) c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : problem.mask == Mask::full ? 6 : 4, plan.chord_of_16);
+  if (d > 64 && d <= 128 && !plan.p_sums) c.plan.ping_pong = true, c.plan.chord_of_16 = std::min(problem.scale_rows ? 0 : problem.mask == Mask::full ? 6 : 4, plan.chord_of_16);
   if (d > 128 && d % 64 != 0) c.plan.schedule = "serial";
   if (d > 96 && d < 128 && problem.scale_rows && !problem.v_transposed) c.plan.q_stages = 1;  // 4 bytes
   if (gen::check_forward(c).empty()) return c.plan;
@@ -293,6 +306,7 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan) {
   if (gen::check_forward(c).empty()) return c.plan;
   Plan p = standard_plan(problem);
   p.chord_of_16 = 0;
+  p.p_sums = false;
   p.two_level = true;
   p.schedule = "serial";  // a block's product then lives in S's registers
   p.ping_pong = true;     // and the token is worth its waits: no product overlaps inside a warpgroup
@@ -303,6 +317,7 @@ Plan long_keys_plan(const ProblemClass& problem) { return long_keys_plan(problem
 Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   if (plan.softmax != Softmax::guarded) c.plan.softmax = Softmax::guarded, c.plan.guard_blocks = 3;
+  c.plan.p_sums = std::max(problem.head_dim, problem.head_dim_v) <= 128 && problem.scale_rows == 0 && !plan.two_level && plan.table()->o_is_still();
   c.plan.chord_of_16 = 0;
   c.plan.direct_of_16 = problem.mask == Mask::causal || plan.tile_kv % 128 ? fast_words_causal : fast_words;
   if (plan.fold_blocks && std::max(problem.head_dim, problem.head_dim_v) <= 64) c.plan.direct_of_16 = fast_words, c.plan.chord_of_16 = 16 - fast_words;

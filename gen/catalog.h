@@ -75,6 +75,8 @@ struct Plan {
                                      // one conversion instead of an exponential (gen/tile/exp_direct.cpp): more error
   int chord_of_16 = 0;               // 8 bit, guarded: so many (even) take the mean of two chords of 2^x instead: 0.6 % more
                                      // error for 4, 1.1 % for 8
+  bool p_sums = false;               // 8 bit: a row's sum is a column of P V, of P as it was rounded, so that numerator and
+                                     // denominator agree and no exponential is added up (gen/tile/p_sums.cpp)
   bool dynamic_tiles = false;        // tiles drawn from a counter in global memory, heaviest first. After a tile that failed its guard a CTA (a team)
                                      // takes every maximum: which tiles it draws then, and so their last bits, is a matter of time
   bool o_own_buffer = false;         // O staged in its own shared memory, else on the tile's Q slice
@@ -161,9 +163,9 @@ EmittedKernel emit(const KernelConfig& config);
 // The plan that won for this class on an H200: `short_rows` is for as few queries as host/select.cpp states.
 Plan standard_plan(const ProblemClass& problem, bool short_rows = false);
 
-// 8 bit, guarded: Plan::guard_blocks for blocks of `tile_kv` keys, settled by the error (RMS of O at most 5 % above
+// 8 bit, guarded, with or without p_sums: Plan::guard_blocks for blocks of `tile_kv` keys, settled by the error (RMS of O at most 5 % above
 // FlashAttention-3's), not by speed. `all_keys`: most rows see most keys, as in full attention.
-int checked_blocks(int tile_kv, bool all_keys);
+int checked_blocks(int tile_kv, bool all_keys, bool p_sums = false);
 
 // 8 bit: the plan for more than single_level_keys keys. The tensor cores keep 13 bits below the leading one of an FP8 sum and
 // cut each product there, so that of n keys of equal weight and V of one sign the later ones are lost: measured on

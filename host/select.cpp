@@ -146,13 +146,14 @@ int kernel_scale_rows(const ForwardProblem& p) {
 // 626 and 625 at 2k, 650 and 674 at 4k; 128: 979 and 958 at 2k, 990 and 1002 at 4k; 256: 992 and 989 at 1k; since then V by rows has
 // gained at 256 (seven warps transpose): in turns 1177 and 1233 at 2k (tools/bench/results/seven_transposers_e4m3_h200.csv). Causal, with one checked block
 // (causal_one_check_e4m3_h200.csv): 64: 525 and 522 at 2k, 602 and 610 at 4k; 128: 883 and 874 at 4k, 968 and 981 at 8k; 256: 808
-// and 681 at 1k, 888 and 901 at 2k, in another start 994 and 988.
+// and 681 at 1k, 888 and 901 at 2k, in another start 994 and 988. With sums of P as rounded (p_sums_e4m3_h200.csv): causal 64 785 and 771 at 4k, 795 and
+// 813 at 8k; 128 1098 and 1096, 1193 and 1235; full 128 1127 and 1176 at 4k.
 bool transposition_pass_pays(const ForwardProblem& p) {
   if (!p.eight_bit() || !p.allow_workspace || p.value_dim() % 16 != 0) return false;
   // Query rows that read each key: what the pass's time is divided by.
   const bool causal = p.mask == Mask::causal;
   const std::int64_t rows = p.seqlen_q * (p.heads_q / std::max<std::int64_t>(1, p.heads_kv)) / (causal ? 2 : 1);
-  return rows >= (p.value_dim() > 128 || (causal && p.value_dim() <= 64) ? 2048 : 4096);
+  return rows >= (p.value_dim() > 128 ? 2048 : 4096);
 }
 
 std::span<const MeasuredRow> background_rows() {
@@ -204,7 +205,15 @@ const MeasuredRow* background_row(const ForwardProblem& p, const ProblemClass& c
 // Causal kernels are measured with as many queries as keys; where keys are many more, their rows see most of them.
 void check_more_blocks(const ForwardProblem& p, KernelConfig* config) {
   if (p.eight_bit() && p.mask == Mask::causal && config->plan.softmax == Softmax::guarded && p.seqlen_k / 2 > p.seqlen_q)
-    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true));
+    config->plan.guard_blocks = std::max(config->plan.guard_blocks, checked_blocks(config->plan.tile_kv, true, config->plan.p_sums));
+}
+
+// Full, sums of P as rounded: how many blocks are checked was settled with as many keys as queries, and the error is largest from 1k to
+// 4k keys (gen/catalog.cpp, checked_blocks).
+void check_for_keys(const ForwardProblem& p, const MeasuredRow& row, KernelConfig* config) {
+  Plan& plan = config->plan;
+  if (!plan.p_sums || p.mask != Mask::full || plan.softmax != Softmax::guarded || p.seqlen_k > single_level_keys) return;
+  if (p.seqlen_k < row.seqlen_q_min || p.seqlen_k > row.seqlen_q_max) plan.guard_blocks = std::max(plan.guard_blocks, checked_blocks(plan.tile_kv, true, true));
 }
 
 Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, Selection* out) {
@@ -226,6 +235,7 @@ Status select_exact(std::span<const MeasuredRow> rows, const ForwardProblem& p, 
     if (plan_of(*row, &config)) {
       if (long_keys) config.plan = long_keys_plan(c, config.plan);
       check_more_blocks(p, &config);
+      check_for_keys(p, *row, &config);
       out->config = config;
       out->reason = about + (about.empty() ? "" : "; ") + reason_of(*row);
       return {};

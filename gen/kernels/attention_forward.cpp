@@ -48,6 +48,10 @@ void emit_init_barriers(ForwardContext& f) {
       k.mbarrier_init(address(f.base, m.tile_full + 8 * i), 1);
       k.mbarrier_init(address(f.base, m.tile_empty + 8 * i), warps / f.cluster());
     }
+    for (int i = 0; i < 2 && m.drawn_full; ++i) {
+      k.mbarrier_init(address(f.base, m.drawn_full + 8 * i), 1).note("CTA 0's producer, in CTA 1");
+      k.mbarrier_init(address(f.base, m.drawn_empty + 8 * i), 1).note("CTA 1's, in CTA 0");
+    }
     if (m.peer_done) k.mbarrier_init(address(f.base, m.peer_done), 1).note("the peer's producer");
   }
 }
@@ -64,6 +68,7 @@ void emit_barrier_init(ForwardContext& f) {
   k.and_b32(f.base, f.base, hex(0xFFFFFC00)).note("128-byte swizzle wants 1024-aligned tiles");
   k.mov_b32(thread, special("tid.x"));
   k.setp("eq", "u32", first, thread, 0);
+  if (f.sums_p()) emit_ones(f);
   k.if_(first, [&] {
     emit_init_barriers(f);
     k.fence_mbarrier_init().note("visible to the async proxy");
@@ -82,6 +87,7 @@ bool holds_words_beside_s(const KernelConfig& c, int words) {
 }
 
 int early_words(const ForwardContext& f) {
+  if (f.sums_p()) return 0;  // no vote stands between the exponentials and P
   if (!f.checks_block_sums() || (f.dv() > 128 && f.transposers() == 3)) return 0;  // wide: spills, or products taken apart (C7512)
   if (f.keeps_p() && f.n() != 128) return 0;  // slower: 0.5 % with 64 keys, 3 % with 256
   // Until the vote S is needed as well.
@@ -133,6 +139,8 @@ void emit_consumer_setup(ForwardContext& f) {
   f.o_acc = k.f32("o_acc", f.dv() / 2);
   if (f.folds()) f.fold_scale = k.f32("fold_scale", 2), f.folded = k.pred("folded");
   if (f.config.plan.two_level) f.o_new = k.f32("o_new", (f.promotes_at_once() ? f.promoted_columns() : f.dv()) / 2);
+  if (f.sums_p()) f.o_sum = k.f32("o_sum", kSumColumns / 2);
+  if (f.sums_p() && f.guarded()) f.worst_sum = k.f32("worst_sum");
   f.p = k.b32("p", f.eight_bit() ? f.n() / 8 : f.n() / 4);
   f.early_words = early_words(f);
   if (f.early_words) f.p_next = f.keeps_p() ? k.b32("p_next", f.early_words) : f.p;
@@ -384,13 +392,15 @@ void emit_step(ForwardContext& f, const PlannedStep& step, bool looked_ahead) {
       trace_mark(f, TraceEvent::wait_pv);
       wait_group("O is complete, P's registers are free");
       emit_promote(f);
+      if (f.sums_p()) emit_take_sums(f, f.drains ? 0 : step.lag);
+      if (f.folds_behind()) emit_fold(f);
       break;
     case Do::free_v: emit_free(f, "v", f.smem.v_empty, step.lag); break;
     case Do::rescale_o:
       k.section("O *= alpha");
       trace_mark(f, TraceEvent::rescale_o);
       emit_rescale_o(f);
-      emit_fold(f);
+      if (!f.folds_behind() && !f.folds_early()) emit_fold(f);
       break;
     case Do::pack_p:
       k.section(f.eight_bit() ? "P to e4m3" : "P to " + f.type());
@@ -460,6 +470,7 @@ bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   // With lazy the extra path costs registers: 30 % slower at three and four warpgroups (ptxas 13.0).
   if (c.plan.softmax != Softmax::guarded) return false;
   if (c.plan.two_level) return false;  // spills at head_dim 128
+  if (c.plan.p_sums && c.plan.fold_blocks && c.problem.mask == Mask::causal && c.problem.head_dim_v > 64) return false;  // spills 28 bytes
   if (c.problem.eight_bit()) {
     // Also where P V is complete by then. With O leaving in two passes the path spills 24 bytes (ptxas 13.0).
     SharedLayout m(c);
@@ -467,6 +478,20 @@ bool crosses_tiles(const KernelConfig& c, const Derived& trips) {
   }
   bool pv_lags = !trips.epilogue.empty() && trips.epilogue.front().what == Do::pv;
   return pv_lags && (c.plan.q_stages == 2 || c.plan.o_own_buffer);
+}
+
+// In pairs of causal kernels also a tile that the peer does again: of its own key blocks, here without rows.
+void emit_blocks_of_absent(ForwardContext& f, const Reg& exists) {
+  Kernel& k = f.k;
+  k.scope([&] {
+    Reg bit = k.b32("absent_bit"), absent = k.pred("is_absent");
+    k.and_b32(bit, f.q_row0, kAbsent);
+    k.setp("ne", "u32", absent, bit, 0);
+    k.and_pred(absent, absent, exists);
+    k.sub_u32(f.q_row0, f.q_row0, bit).when(absent);
+    emit_tile_blocks(f);
+    k.mov_b32(f.q_row0, kNoRows).when(absent);
+  });
 }
 
 // From a slot to this warpgroup's ranges. `exists`: the slot holds a tile.
@@ -481,7 +506,8 @@ void emit_prepare_tile(ForwardContext& f, const Reg& exists) {
       k.and_b32(f.q_row0, f.q_row0, hex(~std::uint32_t{kSafe})).when(exists);
     });
   if (f.eight_bit()) emit_lazy_slack(f);
-  emit_tile_blocks(f);
+  if (f.guarded() && f.paired() && f.causal()) emit_blocks_of_absent(f, exists);
+  else emit_tile_blocks(f);
   emit_warpgroup_range(f);
   if (f.scales_blocks()) emit_row_scales(f, exists);
 }
@@ -548,6 +574,7 @@ void emit_empty_rows(ForwardContext& f) {
   if (f.folds()) k.mov_pred(f.folded, 0);
   for (const Reg& o : f.o_acc.all()) k.mov_f32(o, f32_imm(0.0f));
   for (const Reg& sum : f.row_sum.all()) k.mov_f32(sum, f32_imm(0.0f));
+  if (f.sums_p()) emit_start_sums(f);
   if (f.checks_block_sums())
     for (int r = 0; r < 2; ++r) k.mov_f32(f.p_offset[r], f32_imm(0.0f));
   for (int r = 0; r < 2; ++r) k.mov_f32(f.row_max[r], f32_imm(0.0f));
@@ -572,6 +599,7 @@ void emit_trip_0(ForwardContext& f, const Derived& trips, std::initializer_list<
     k.setp("gt", "u32", f.folded, f.own_blocks, f.config.plan.fold_blocks).note("O will be folded once at least");
   }
   k.sub_u32(f.block, f.own_blocks, 1).note("from the last block to the first");
+  if (f.sums_p()) emit_start_sums(f);
   emit_trip(f, without(trips.peeled, done), Trip::peeled);
 }
 
@@ -582,7 +610,9 @@ Budget emit_blocks(ForwardContext& f, const Derived& trips, const Reg& more) {
   Budget budget = emit_kv_loop(f, trips.steady, more);
   k.section("epilogue trip: what still lags");
   bool crossing = crosses_tiles(f.config, trips);
-  emit_trip(f, crossing ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue, Trip::epilogue);
+  f.drains = true;
+  emit_trip(f, crossing && !f.sums_p() ? without(trips.epilogue, {Do::wait_pv, Do::free_v}) : trips.epilogue, Trip::epilogue);
+  f.drains = false;
   return budget;
 }
 
@@ -777,7 +807,7 @@ Budget emit_consumer(ForwardContext& f, const Derived& trips) {
   emit_trip_0(f, trips, {Do::qk});
   if (plan.late_store) k.label(st.tile_begun);
   budget = emit_blocks(f, trips, more);
-  emit_tile_end(f, trips, crosses_tiles(f.config, trips), !trips.epilogue.empty(), st);
+  emit_tile_end(f, trips, crosses_tiles(f.config, trips), !trips.epilogue.empty() && !f.sums_p(), st);
   k.label(st.end);
   if (f.splits()) emit_merge_parts(f);
   trace_position(f, f.kv_count);
@@ -1132,14 +1162,15 @@ std::string check_forward(const KernelConfig& c) {
     return at("transposers", plan.transposers, "must be 3, or 7 for an 8-bit kernel with V by rows and two consumer warpgroups");
   if (plan.transposers != 3 && (plan.split_tail || plan.fold_blocks))  // spill, 8 to 52 bytes
     return at("transposers", plan.transposers, "goes with neither split_tail nor fold_blocks: no register is left for them");
+  if (plan.p_sums && (!p.eight_bit() || plan.symmetric || plan.two_level || p.scale_rows || p.head_dim_v > 128))
+    return "p_sums is for 8-bit kernels with a producer, one level, scales by head and head_dim_v up to 128";
   if (plan.v_background && (!p.eight_bit() || !p.v_transposed || plan.symmetric || plan.cluster != 1))
     return "v_background is for 8-bit kernels that read V transposed, with a producer, outside of clusters";
   if (plan.v_background && plan.split_tail && widest > 128)  // spills 48 bytes, at 232 registers C7512
     return at("head_dim", widest, "is too wide for v_background with split_tail: the producer has no registers for parts");
   if (plan.cluster != 1 && plan.cluster != 2) return at("cluster", plan.cluster, "must be 1 or 2");
-  if (plan.cluster > 1 && (p.mask != Mask::full || plan.dynamic_tiles || plan.symmetric || p.scale_rows ||
-                           (p.eight_bit() && !p.v_transposed)))
-    return at("cluster", plan.cluster, "is for full attention with static tiles and a producer; in 8 bit V is given transposed, scales by head");
+  if (plan.cluster > 1 && (plan.symmetric || p.scale_rows || (p.eight_bit() && !p.v_transposed)))
+    return at("cluster", plan.cluster, "is for kernels with a producer; in 8 bit V is given transposed, scales by head");
   if (plan.split_tail && (p.mask != Mask::full || plan.cluster > 1 || plan.symmetric))
     return "split_tail is for full attention with a producer, outside of clusters";
   const Schedule* s = plan.table();
@@ -1153,6 +1184,8 @@ std::string check_forward(const KernelConfig& c) {
     return "schedule \"" + s->name + "\" scales O in front of exp_sum, which in 8 bit may still move the reference";
   if (plan.ping_pong && plan.warpgroups > 1 && plan.kv_stages == 2 && s->step(Do::pv)->lag == 0 && s->step(Do::pv) < s->step(Do::token_pass))
     return "schedule \"" + s->name + "\" keeps its turn over P V: with two stages V waits for a stage of K that other warpgroups free in their turn";
+  if (plan.p_sums && plan.softmax == Softmax::guarded && !s->o_is_still())
+    return "schedule \"" + s->name + "\" takes the maximum while P V is in flight: p_sums with guarded needs the sums by then";
   SharedLayout m(c);
   if (plan.fold_blocks && m.o_slabs != m.slabs_o)
     return at("fold_blocks", plan.fold_blocks, "needs a buffer for all of O; there is room for " + std::to_string(64 * m.o_slabs) + " columns");

@@ -193,6 +193,7 @@ void emit_finish_rows(ForwardContext& f) {
       if (f.sums_per_row() == 2) k.add_ftz_f32(sum, f.row_sum[2 * r], f.row_sum[2 * r + 1]);
       else k.mov_f32(sum, f.row_sum[r]);
       for (int lane_xor : {1, 2}) {
+        if (f.sums_p()) break;  // the tensor cores summed all of the row
         k.shfl_sync_bfly_b32(other, sum, lane_xor);
         k.add_ftz_f32(sum, sum, other);
       }

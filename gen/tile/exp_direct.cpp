@@ -138,6 +138,7 @@ void direct_word(ForwardContext& f, const Sums& s, int r, int first, int codes, 
       k.fma_rn_ftz_f32(low, low, c, offset[pair]);
       k.fma_rn_ftz_f32(high, high, c, offset[pair]);
       k.cvt_rn_relu_x2_f32("f16", to, high, low);
+      if (f.sums_p()) continue;
       k.shl_b32(p, to, 7);
       if (started[r]) k.add_f16x2(s.direct[r], s.direct[r], p);
       else k.mov_b32(s.direct[r], p);
@@ -166,6 +167,7 @@ void chord_word(ForwardContext& f, const Sums& s, int r, int first, int at, cons
       k.add_u32(later, chord, hex(kHalfOctave * 0x10001u));
       k.mov_b32(weight, hex(kWeight * 0x10001u));
       k.fma_rn_ftz_f16x2(p, later, weight, chord).note("0 at n = 0");
+      if (f.sums_p()) continue;
       if (started[r]) k.add_f16x2(s.chord[r], s.chord[r], p);
       else k.mov_b32(s.chord[r], p);
       started[r] = true;
@@ -215,7 +217,7 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
     int paced_by = -1;
     const auto paced = [&](const Reg& offset) {
       PairOffsets own{offset, offset};
-      if (paced_by < 0 || f.dv() > 128 || never_paced) return own;
+      if (paced_by < 0 || f.dv() > 128 || never_paced || f.sums_p()) return own;
       for (int pair = 0; pair < 2; ++pair) {
         own[pair] = k.f32("paced_offset" + std::to_string(pair));
         k.fma_rn_ftz_f32(own[pair], s.exact[2 * paced_by + pair], f32_imm(0.0f), offset);
@@ -238,12 +240,13 @@ void exp_and_sum(ForwardContext& f, const Sums& s, const Vec& sum) {
         const int chain = 2 * r + i % 2;
         k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], factor(r), exact_offset[r]);
         k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
+        if (f.sums_p()) continue;
         if (exact_started[chain]) k.add_ftz_f32(s.exact[chain], s.exact[chain], f.s_acc[i]);
         else k.mov_f32(s.exact[chain], f.s_acc[i]);
         exact_started[chain] = true;
       }
     });
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2 && !f.sums_p(); ++r) {
       bool started = exact_started[2 * r];
       if (started) k.add_ftz_f32(sum[r], s.exact[2 * r], s.exact[2 * r + 1]);
       const auto add_halves = [&](const Reg& pair, float unit, const std::string& note) {
@@ -302,6 +305,20 @@ void emit_exp_sum_direct(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   k.scope([&] {
     Sums s;
+    if (f.sums_p()) {
+      Reg over = k.pred("over");
+      const auto past_range = [&](const Reg& seen, std::uint32_t bits, const std::string& why) {
+        k.and_b32(seen, seen, hex(bits));
+        k.setp("ne", "u32", over, seen, 0).note(why);
+        k.mov_f32(f.worst_sum, f32_imm(__builtin_inff())).when(over).note("the tile is done again");
+      };
+      if (f.direct_words()) s.codes = k.b32("all_codes");
+      if (f.chord_words()) s.steps = k.b32("all_steps");
+      exp_and_sum(f, s, {});
+      if (f.direct_words()) past_range(s.codes, 0xff80ff80u, "p of 512 or more: its code is no e4m3");
+      if (f.chord_words()) past_range(s.steps, 0xf800f800u, "p of 2^17 or more: no number of f16");
+      return;
+    }
     s.exact = k.f32("block_sum", 4);
     if (f.direct_words()) s.direct = k.b32("direct_sum", 2), s.codes = k.b32("all_codes");
     if (f.chord_words()) s.chord = k.b32("square_sum", 2), s.steps = k.b32("all_steps");

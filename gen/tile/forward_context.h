@@ -20,9 +20,11 @@ constexpr int kBarrierBytes = 512;        // more than any plan's barriers and s
 constexpr std::uint32_t kNoTile = 0xFFFFFFFF;  // q_row0 of the slot that ends the CTA
 constexpr std::uint32_t kSync = 0xFFFFFFFE;    // of the slot that asks whether all tiles so far are done
 constexpr std::uint32_t kSafe = 1;             // bit in a slot's q_row0: take every block's maximum
+constexpr std::uint32_t kAbsent = 2;           // bit in a slot's q_row0, pairs of causal kernels: the key blocks are those of this tile, its rows are not to be done
 constexpr std::uint32_t kNoRows = 0x7FFFF000;  // q_row0 past every problem's end: a tile of which a CTA does nothing
 constexpr std::uint32_t kNoUnit = 0xFFFFFFFF;  // first key in the slot of a unit: there is none left
 constexpr int kUnitBarrier = 7;                // named barrier of the warps that share a unit
+constexpr int kSumColumns = 8;                 // p_sums: columns of ones beside V's, the least that wgmma counts in
 constexpr int kRedoSlots = 4;                  // three tiles can fail before the producer hears of the first
 
 struct SharedLayout {
@@ -58,6 +60,8 @@ struct SharedLayout {
   int redo_parts = 0;
   int redo_mask = 0, redo_tiles = 0;  // guarded: u32 bits, [kRedoSlots] x {q_row0, head, batch, bh}
   int peer_done = 0;                  // guarded, in a cluster: mbarrier, the peer has done all its tiles
+  int drawn_tile = 0;                 // dynamic tiles in a cluster, CTA 1's: [2] u32, 8 bytes apart: the pair that CTA 0 drew
+  int drawn_full = 0, drawn_empty = 0;  // [2] mbarriers, of CTA 1 and of CTA 0
   int o_slabs = 0;                    // 64-column slabs that the O buffer holds a warp
   int end = 0;                  // first byte after
   int team_bytes = 0;           // from one team's memory to the next one's
@@ -97,7 +101,7 @@ struct ForwardContext {
   // one tile
   Reg tile, q_block, bh, head, batch_index, kv_head;
   Reg q_row0;                   // first query row of the tile
-  Reg blocks;                   // key blocks that the tile needs (its last warpgroup with rows)
+  Reg blocks;                   // key blocks that the tile needs (its last warpgroup with rows), in a cluster the pair of tiles
   Reg part;                     // split_tail: 0: all of its keys; else 1 + 2 * (tile - tail_first), one more for the second part
   Reg first_block;              // split_tail: key block of the tile's axis that is the part's block 0
   // consumer
@@ -124,6 +128,9 @@ struct ForwardContext {
   Vec s_acc, o_acc, p;          // S, O fp32; P packed 16 bit
   int early_words = 0;          // so many words of P are packed beside their exponentials, in front of the vote on the block's sums
   Vec p_next;                   // early_words: of the block's P, in p itself where the block before needs it no more
+  Vec o_sum;                    // p_sums: the columns of ones of P V, two of each row
+  Reg worst_sum;                // p_sums, guarded: the largest sum of a block without a maximum; infinite where words of P left their range
+  bool drains = false;          // p_sums: behind the loop
   Vec row_max, exp_offset, row_sum, alpha;
   Vec p_direct;                 // e4m3 codes of the direct words, two in the halves of a register
   Vec p_chord;                  // p of the chord words, f16x2
@@ -178,9 +185,10 @@ struct ForwardContext {
   }
   // O is complete from the maximum to the exponentials: whatever moves the reference scales it there, and no step asks
   // again. Not with folds: 32 bytes of stack at head_dim 128 in fast mode.
-  bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && !folds() && !config.plan.two_level && config.plan.table()->o_is_still(); }
+  bool scales_still_o() const { return config.plan.softmax != Softmax::plain && !scales_blocks() && (!folds() || folds_early()) && !config.plan.two_level && config.plan.table()->o_is_still(); }
   bool keeps_p() const { return config.plan.table()->p_outlives_exps(); }
-  int sums_per_row() const { return checks_block_sums() ? 1 : 2; }
+  bool sums_p() const { return config.plan.p_sums; }
+  int sums_per_row() const { return checks_block_sums() || sums_p() ? 1 : 2; }
   // P's largest value is 2^this: e4m3 ends at 448 = 2^8.8, and lazy lets P grow past its reference.
   int p_offset_log2() const {
     if (!eight_bit()) return 0;
@@ -193,6 +201,10 @@ struct ForwardContext {
   bool paired() const { return config.plan.cluster > 1; }
   bool splits() const { return config.plan.split_tail; }
   bool folds() const { return config.plan.fold_blocks != 0; }
+  // O is folded where its P V is complete and neither S nor P holds anything, not in front of it: registers.
+  bool folds_behind() const { return folds() && sums_p() && !folds_early() && config.plan.table()->step(Do::wait_pv)->lag == 0; }
+  // ... or behind the branch that a usual trip skips anyway, where registers allow.
+  bool folds_early() const { return folds() && sums_p() && guarded() && dv() <= 64; }
   bool promotes_at_once() const { return config.plan.two_level && config.plan.table()->p_shares_s(); }
   int promoted_columns() const { return dv() > 64 ? dv() / 2 : dv(); }
   // 8 bit, full: every row's limit is seqlen_k, and the two registers are wanted elsewhere.
@@ -219,6 +231,9 @@ Reg emit_rank(ForwardContext& f);                     // of this CTA
 void emit_stage_free(ForwardContext& f, const Reg& bar, int offset, const std::string& note = "");
 // The producer's thread: what came before it in the peer's producer is done and visible.
 void emit_meet_peer(ForwardContext& f);
+// The producers' threads, behind the loads of tile `position` (from 0): f.tile, which CTA 0 has drawn, in CTA 1 too.
+void emit_send_tile(ForwardContext& f, const Reg& position);
+void emit_receive_tile(ForwardContext& f, const Reg& position);
 
 // --- tile scheduling (gen/tile/tile_scheduler.cpp)
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles
@@ -286,6 +301,13 @@ void emit_pack_p_direct(ForwardContext& f, const Vec& p, int first, int end);  /
 void emit_decode_words(ForwardContext& f, const Vec& sum);  // the rare branch: p of all words into S's registers, and their sums
 void emit_encode_words(ForwardContext& f);            // and back
 void emit_pack_early(ForwardContext& f);              // softmax.cpp: the early words
+// p_sums (gen/tile/p_sums.cpp)
+void emit_ones(ForwardContext& f);                    // all threads, before the kernel's first barrier
+void emit_start_sums(ForwardContext& f);              // of a tile
+void emit_take_sums(ForwardContext& f, int lag);      // of a P V that is complete
+void emit_settle_offset(ForwardContext& f);           // guarded: P's offset for the blocks without a maximum, before the first of them
+void emit_p_out_of_range(ForwardContext& f, const Reg& failed);  // some p left e4m3
+void scale_o_by_alpha(ForwardContext& f);             // softmax.cpp: O, and the sums that go with it
 // 8 bit: scales (gen/tile/scales.cpp)
 void emit_publish_scales(ForwardContext& f, const Reg& slot, bool none);  // producer, with the tile's slot
 void emit_write_block_scales(ForwardContext& f, const Reg& stage, const Reg& k_row);  // producer, with K's stage

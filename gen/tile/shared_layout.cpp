@@ -16,7 +16,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
   slab_bytes_v = slab_bytes_kv;
   if (problem.eight_bit()) {  // V^T: rows are columns of V, 128 keys in 128 bytes; 64 keys leave half of each row empty
     slabs_v = (plan.tile_kv + 127) / 128;
-    slab_bytes_v = problem.head_dim_v * 128;
+    slab_bytes_v = (problem.head_dim_v + (plan.p_sums ? kSumColumns : 0)) * 128;
   }
   q_slice_bytes = slabs_qk * slab_bytes_q;
   k_stage_bytes = slabs_qk * slab_bytes_kv;
@@ -59,6 +59,7 @@ SharedLayout::SharedLayout(const KernelConfig& config) {
     if (plan.split_tail) redo_parts = take(4 * kRedoSlots);
     if (plan.cluster > 1) peer_done = take(8);
   }
+  if (plan.cluster > 1 && plan.dynamic_tiles) drawn_tile = take(2 * 8), drawn_full = take(2 * 8), drawn_empty = take(2 * 8);
   q_full = take(8 * plan.q_stages * plan.warpgroups);
   q_empty = take(8 * plan.q_stages * plan.warpgroups);
   k_full = take(8 * plan.kv_stages);

@@ -31,8 +31,8 @@
 // could issue the conversions of P only by themselves; where registers allow, all or half of P is therefore packed beside its exponentials (early_words): the
 // conversions then stand between the ex2, and behind the vote is P V. Expected 64 to 80 of 1900 clocks; measured + 1 to 1.5 % at head_dim 64 full (16k 0)
 // and 128 causal, + 1 to 4 % causal from 4k on, 128 full - 1 to + 1 (early_packing_e4m3_h200.csv: ratios to FlashAttention-3 of two runs one after the other, whose clocks differ). Packed apart while P V reads P it costs a move a word:
-// - 0.5 % with 64 keys, - 3 % with 256. What would spare the vote: P so low that nothing saturates and a check at the tile's end (a row of few
-// large p is then less exact), or the sums of P as packed, by the tensor cores. Tried and dropped: P V issued in front of the vote and taken back by the product of
+// - 0.5 % with 64 keys, - 3 % with 256. Up to head_dim 128 the tensor cores
+// therefore sum P as packed, and a tile's end asks whether a p was cut (Plan::p_sums, gen/tile/p_sums.cpp); what is said here of votes and rescale_block is for the rest: head_dim above 128, scales by blocks. Tried and dropped: P V issued in front of the vote and taken back by the product of
 // -P where the vote says so (expected 8 to 12 % at head_dim 64; measured - 1 to + 2 % with eight chord words of 128 keys where P V is waited for at once, which stays behind the rest, else 0 to - 14 %: P takes
 // registers of its own beside S, and bar.red couples the warpgroup's four warps; late_vote_e4m3_h200.csv. bar.red's predicate needs a vote.sync behind it: without, ptxas
 // takes the branch for divergent and keeps no uniform register behind it: `trailing` then loses 5 to 11 % more).
@@ -133,16 +133,22 @@ void reference_rest(ForwardContext& f, const Reg& rest, const Reg& m, const Reg&
   });
 }
 
+}  // namespace
+
 void scale_o_by_alpha(ForwardContext& f) {
   Kernel& k = f.k;
+  for (int r = 0; r < 2 && f.sums_p(); ++r) k.mul_ftz_f32(f.row_sum[r], f.row_sum[r], f.alpha[r]);
   for (int i = 0; i < f.o_acc.size(); ++i) k.mul_ftz_f32(f.o_acc[i], f.o_acc[i], f.alpha[i / 2 % 2]);
   for (int r = 0; r < 2 && f.folds(); ++r) k.mul_ftz_f32(f.fold_scale[r], f.fold_scale[r], f.alpha[r]);
 }
+
+namespace {
 
 // alpha = 2^(mc_old - mc), and the rows' sums by it. 8 bit: of m*c where that is not mc.
 void rescale_sums(ForwardContext& f, int r) {
   Kernel& k = f.k;
   k.ex2_approx_ftz_f32(f.alpha[r], f.alpha[r]).note("alpha = 2^(mc_old - mc); 0 for a first maximum");
+  if (f.sums_p()) return;  // they go with O
   for (int i = 0; i < f.sums_per_row(); ++i) {
     const Reg sum = f.row_sum[f.sums_per_row() * r + i];
     k.mul_ftz_f32(sum, sum, f.alpha[r]);
@@ -304,6 +310,31 @@ void emit_mask_max(ForwardContext& f, bool first) {
       };
       if (!one_branch) return check();
       Reg unusual = k.pred("unusual");
+      if (f.sums_p()) {
+        Reg next = k.b32("block_before"), settles = k.pred("settles_offset");
+        k.add_s32(next, f.block, 1);
+        k.setp("ge", "s32", settles, next, f.first_unchecked);
+        k.or_pred(unusual, settles, f.huge);
+        if (f.folds_early()) {
+          Reg due = k.pred("folds");
+          k.scope([&] {
+            Reg turn = k.b32("unusual_turn");
+            k.and_b32(turn, f.block, f.config.plan.fold_blocks - 1);
+            k.setp("eq", "u32", due, turn, f.config.plan.fold_blocks - 1);
+          });
+          k.or_pred(unusual, unusual, due);
+        }
+        k.if_rare(unusual, [&] {
+          k.setp("eq", "s32", settles, next, f.first_unchecked);
+          k.if_rare(settles, [&] {
+            emit_settle_offset(f);
+            k.setp("ge", "s32", checks, f.block, f.first_unchecked);
+          }, "not the first block without a maximum");
+          check();
+          if (f.folds_early()) emit_fold(f);
+        }, "every key is visible, the reference stands, scores fit one fma");
+        return;
+      }
       k.or_pred(unusual, checks, f.huge);
       k.if_rare(unusual, check, "every key is visible, the reference stands, scores fit one fma");
     });
@@ -324,6 +355,7 @@ void emit_guard_sums(ForwardContext& f, const Reg& failed, const Reg& worst) {
     for (int i = 2; i < f.row_sum.size(); ++i) k.max_f32(worst, worst, f.row_sum[i]);
   }
   k.setp("geu", "f32", failed, worst, f32_imm(limit));
+  if (f.sums_p()) emit_p_out_of_range(f, failed);
 }
 
 void emit_guard_outputs(ForwardContext& f, const Reg& failed, const Reg& bad) {
@@ -455,6 +487,13 @@ void exp_sum_of_groups(ForwardContext& f, const Vec& sum, const Vec& weighted) {
 void exp_sum_of_block(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   k.scope([&] {
+    if (f.sums_p()) {
+      for (int i = 0; i < f.s_acc.size(); ++i) {
+        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[i / 2 % 2]);
+        k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
+      }
+      return;
+    }
     Vec part;
     if (!f.scales_blocks()) part = k.f32("block_sum", 4);
     Vec sum = k.f32("row_block_sum", 2), weighted = sum;
@@ -513,7 +552,7 @@ void emit_exp_sum(ForwardContext& f, bool first) {
     int r = i / 2 % 2;
     k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[r]);
     k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
-    k.add_ftz_f32(f.row_sum[2 * r + i % 2], f.row_sum[2 * r + i % 2], f.s_acc[i]);
+    if (!f.sums_p()) k.add_ftz_f32(f.row_sum[2 * r + i % 2], f.row_sum[2 * r + i % 2], f.s_acc[i]);
   }
   if (!f.config.plan.pin_exp) return;
   // ptxas moves the exps behind the wait for P V, which undoes the overlap. A basic-block boundary that

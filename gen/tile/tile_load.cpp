@@ -51,7 +51,7 @@ struct Producer {
       k.wait(ring + "_empty", address(bar, empty - full), parity);
       trace_mark(f, is_k ? TraceEvent::k_load : TraceEvent::v_load);
       if (is_k && f.scales_blocks()) emit_write_block_scales(f, slot.stage, k_row);
-      k.mbarrier_arrive_expect_tx(address(bar), stage_bytes).note("the whole box, zero fill included");
+      k.mbarrier_arrive_expect_tx(address(bar), is_k || !f.sums_p() ? stage_bytes : slabs * f.dv() * 128).note("the whole box, zero fill included");
       k.mul_lo_u32(dst, slot.stage, stage_bytes);
       k.add_u32(dst, dst, f.base);
       k.add_u32(dst, dst, tiles);
@@ -224,6 +224,15 @@ struct Producer {
     });
   }
 
+  // The peer's tile was read from its list: this CTA's of the same pair, of which the consumers derive the same blocks.
+  void emit_own_row_of_pair(const Reg& of_peer) {
+    k.scope([&] {
+      Reg row = k.b32("own_row");
+      k.mad_lo_u32(row, f.rank, f.config.cluster_rows(), f.q_row0);
+      k.sub_u32(f.q_row0, row, f.config.tile_q()).when(of_peer);
+    });
+  }
+
   // guarded: once all tiles are done, those that failed are published again, as lazy.
   void redo_failed() {
     emit_publish_tile(f, slot_count, kSync);
@@ -260,13 +269,15 @@ struct Producer {
             k.and_b32(at, at, 1);
             k.setp("ne", "u32", failed, at, 0);
             k.if_(failed, [&] {
+              if (f.paired()) k.mapa_shared_cluster_u32(list, f.base, owner);  // anew: 8 bit has no register for it
               k.mad_lo_u32(at, bit, 16, list);
               k.emit(space + ".v4.u32",
                      {std::vector<Reg>{f.q_row0, f.head, f.batch_index, f.bh}, address(at, f.smem.redo_tiles)},
                      Location::current());
               if (f.paired()) {
                 k.setp("ne", "u32", failed, owner, f.rank);
-                k.mov_b32(f.q_row0, kNoRows).when(failed);
+                if (f.causal()) emit_own_row_of_pair(failed);
+                else k.mov_b32(f.q_row0, kNoRows).when(failed);
               }
               if (f.splits()) {
                 k.mad_lo_u32(at, bit, 4, list);
@@ -275,7 +286,9 @@ struct Producer {
               k.div_u32(f.kv_head, f.heads_q, f.heads_kv);
               k.div_u32(f.kv_head, f.head, f.kv_head);
               emit_tile_blocks(f);
+              if (f.paired() && f.causal()) k.or_b32(f.q_row0, f.q_row0, kAbsent).when(failed);
               emit_publish_tile(f, slot_count, 0);
+              if (f.paired() && f.causal()) k.mov_b32(f.q_row0, kNoRows).when(failed);
               load_tile(1);
             });
             k.add_u32(bit, bit, 1);
@@ -297,8 +310,27 @@ struct Producer {
     });
   }
 
+  // In a cluster CTA 0 draws for both.
+  void next_pair(const Reg& counter) {
+    Reg draws = k.pred("draws");
+    k.setp("eq", "u32", draws, f.rank, 0);
+    k.if_else(draws, [&] {
+      k.scope([&] {
+        Reg pairs = k.b32("pairs");
+        k.mov_b32(pairs, special("nclusterid.x"));
+        k.atom_global_add_u32(f.tile, address(counter), 1);
+        k.add_u32(f.tile, f.tile, pairs).note("the first are taken by clusterid");
+      });
+      emit_send_tile(f, slot_count);
+    }, [&] { emit_receive_tile(f, slot_count); });
+  }
+
   // The CTA's next tile into f.tile: drawn from the counter, or a grid further on.
   void next_tile(const Reg& counter) {
+    if (f.paired() && counter.valid()) {
+      k.scope([&] { next_pair(counter); });
+      return;
+    }
     k.scope([&] {
       Reg ctas = k.b32("ctas");
       k.mov_b32(ctas, special(f.paired() ? "nclusterid.x" : "nctaid.x"));

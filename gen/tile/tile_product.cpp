@@ -90,7 +90,9 @@ void emit_pv_8(ForwardContext& f, const Reg& v_desc) {
       const int at = step / 4 * f.smem.slab_bytes_v + step % 4 * 32 + part * columns * 128;
       if (at) k.add_s64(b, v_desc, at / 16);
       const Operand keep = step ? Operand(1) : afresh ? Operand(0) : Operand(f.o_keep);
-      k.wgmma_rs_8("e4m3", f.type_v(), columns, to.slice(part * columns / 2, columns / 2), f.p.slice(4 * step, 4), at ? b : v_desc, keep, 1);
+      std::vector<Reg> acc = to.slice(part * columns / 2, columns / 2);
+      for (const Reg& sum : f.o_sum.all()) acc.push_back(sum);
+      k.wgmma_rs_8("e4m3", f.type_v(), 2 * static_cast<int>(acc.size()), acc, f.p.slice(4 * step, 4), at ? b : v_desc, keep, 1);
     }
   }
 }

@@ -108,7 +108,13 @@ void emit_tile_blocks(ForwardContext& f) {
   Kernel& k = f.k;
   k.scope([&] {
     Reg last = k.b32("tile_last_row"), end = k.b32("tile_end_row");
-    k.add_u32(last, f.q_row0, f.config.tile_q() - 1);
+    if (f.paired() && f.causal()) {
+      k.mul_lo_u32(last, emit_rank(f), f.config.tile_q());
+      k.sub_u32(last, f.q_row0, last);
+      k.add_u32(last, last, f.config.cluster_rows() - 1).note("the pair's: CTA 0 passes over blocks that only CTA 1's rows see");
+    } else {
+      k.add_u32(last, f.q_row0, f.config.tile_q() - 1);
+    }
     k.sub_u32(end, f.seqlen_q, 1);
     k.min_u32(last, last, end);
     emit_visible_blocks(f, f.blocks, last);

@@ -194,8 +194,11 @@ void every_softmax(Bed& bed, DataType dtype, bool coverage) {
   for (const char* softmax : {"guarded1_fast8", "guarded3_fast12", "guarded1_fast16", "guarded2_fast4",  // part of P from codes
                               "guarded1_chord8", "guarded3_chord16", "guarded2_fast12_chord4"})  // or from chords
     every_shape(bed, dtype, softmax, coverage);
+  // Sums of P as rounded.
+  for (const char* softmax : {"plain_psum", "lazy4_psum", "guarded1_psum", "guarded4_psum", "guarded2_fast8_psum", "guarded1_chord8_psum", "guarded2_fast12_chord4_psum"})
+    every_shape(bed, dtype, softmax, coverage);
   // O leaves for its staging buffer in the middle of all that, and the reference moves while it is there.
-  for (const char* softmax : {"plain", "lazy4", "guarded1", "guarded1_fast12", "guarded1_chord6"}) {
+  for (const char* softmax : {"plain", "lazy4", "guarded1", "guarded1_fast12", "guarded1_chord6", "plain_psum", "guarded1_psum", "guarded1_chord6_psum"}) {
     check(bed, dtype, {70, 650, Mask::full}, kernel(dtype, Mask::full, softmax, "_fold2"));
     check(bed, dtype, {150, 647, Mask::causal}, kernel(dtype, Mask::causal, softmax, "_fold2"));
   }

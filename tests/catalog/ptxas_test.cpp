@@ -130,6 +130,14 @@ TEST_SUITE("catalog/ptxas") {
                              "attn_fwd_bf16_d256_full__q128_kv64_s2__overlap_pp_guarded1_ob_c2",
                              "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_c2",
                              "attn_fwd_bf16_d64_full__q256_kv64_s4_qs2__overlap_pp_guarded2_ob_c2",
+                             "attn_fwd_bf16_d256_causal__q128_kv64_s2__overlap_pp_guarded1_dyn_ob_c2",
+                             "attn_fwd_f16_d256_causal__q128_kv64_s2__overlap_pp_guarded1_ob_c2",
+                             "attn_fwd_bf16_d128_causal__q192_kv64_s4_qs2__overlap_guarded1_dyn_c2",
+                             "attn_fwd_bf16_d128_causal__q192_kv64_s3_qs2__overlap_pp_guarded1_dyn_c2",
+                             "attn_fwd_bf16_d128_causal__q192_kv64_s3_qs2__overlap_pp_guarded1_c2",
+                             "attn_fwd_bf16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_c2",
+                             "attn_fwd_e4m3_d256_causal_vt__q128_kv128_s2__overlap_pp_guarded1_dyn_ob_fold16_c2",
+                             "attn_fwd_e4m3_d128_causal_vt__q192_kv128_s3_qs2__serial_pp_guarded1_chord6_dyn_ob_c2",
                              "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2__overlap_pp_guarded3_ob_fold16_c2"}) {
       KernelConfig config;
       std::string error;

@@ -66,6 +66,38 @@ TEST_SUITE("emulator/attention") {
     }
   }
 
+  // The first tile of a pair needs fewer blocks than the second. 63 keys and none: rows that see none, in whole pairs and in a
+  // pair's first tile alone; 700: every row sees many.
+  TEST_CASE("causal pairs are right under every order, whatever their tiles see, with fixed and drawn tiles") {
+    for (const char* name : {"attn_fwd_bf16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_c2",
+                             "attn_fwd_bf16_d64_causal__q128_kv64_s2_qs2__overlap_guarded2_ob_late_c2",
+                             "attn_fwd_bf16_d128_causal__q192_kv64_s3_qs2__overlap_pp_guarded1_dyn_c2",
+                             "attn_fwd_f16_d128_causal__q128_kv128_s2_qs2__trailing_pp_guarded1_c2",
+                             "attn_fwd_bf16_d64_causal__q128_kv16_s3_vs2__serial_lazy8_dyn_c2",
+                             "attn_fwd_f16_d64_causal__q64_kv80_s2__overlap_plain_dyn_c2",
+                             "attn_fwd_bf16_d256_causal__q128_kv64_s2__overlap_pp_guarded1_dyn_ob_c2",
+                             "attn_fwd_bf16_d256_causal__q128_kv64_s2__overlap_pp_guarded1_ob_c2",
+                             "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_dyn_c2",
+                             "attn_fwd_e4m3_d128_causal_vt__q192_kv128_s3_qs2__serial_pp_guarded1_dyn_ob_c2",
+                             "attn_fwd_e5m2_d64_causal_vt__q128_kv256_s2__overlap_plain_ob_fold2_c2"}) {
+      KernelConfig c;
+      std::string error;
+      REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
+      for (const auto& [rows, keys] : {std::pair{201, 307}, std::pair{430, 63}, std::pair{330, 700}, std::pair{600, 600}, std::pair{1, 1}, std::pair{65, 0}}) {
+        AttentionCase data = make_attention(c, rows, keys);
+        double first_o = 0, first_lse = 0;
+        for (std::uint64_t seed = 0; seed <= 6; ++seed) {
+          AttentionOutcome o = outcome_of(data, seed, seed % 2 ? 1 : 2);
+          if (seed == 0) first_o = o.o_error, first_lse = o.lse_error;
+          const std::string what = std::string(name) + ", " + std::to_string(rows) + " x " + std::to_string(keys) +
+                                   ", seed " + std::to_string(seed) + ": ";
+          CHECK_MESSAGE((o.o_error == first_o && o.lse_error == first_lse), what, "another result than round-robin's");
+          CHECK_MESSAGE(o.right(), what, o.status.message, " O error ", o.o_error, ", LSE error ", o.lse_error);
+        }
+      }
+    }
+  }
+
   TEST_CASE("kernels of one warpgroup, whose consumer gives registers back, are right") {
     for (const char* name : {"attn_fwd_bf16_d64_full__q64_kv64_s2__overlap_guarded1", "attn_fwd_bf16_d128_causal__q64_kv64_s2_qs2__overlap_guarded1_dyn",
                              "attn_fwd_e4m3_d64_full__q64_kv128_s2__serial_guarded3_ob"}) {

@@ -211,7 +211,25 @@ TEST_SUITE("host/select_table") {
     Selection s;
     REQUIRE(select_forward(fast, &s).ok());
     CHECK((s.config.plan.direct_of_16 != 0 && s.config.plan.guard_blocks * s.config.plan.tile_kv >= 384));
-    CHECK(checked(1024, 3000, 64, 0) == std::pair{6, 64});
+    CHECK(checked(1024, 3000, 64, 0) == std::pair{12, 64});  // sums of P as rounded: twice as many
+  }
+
+  TEST_CASE("8 bit, full, sums of P as rounded: 768 keys are checked where keys are not as many as the row was measured with") {
+    const auto checked = [](std::int64_t queries, std::int64_t keys, int dim) {
+      ForwardProblem p = problem(queries, dim, Mask::full, DataType::e4m3);
+      p.seqlen_k = keys;
+      Selection s;
+      REQUIRE(select_forward(p, &s).ok());
+      REQUIRE(s.config.plan.p_sums);
+      return s.config.plan.guard_blocks * s.config.plan.tile_kv;
+    };
+    for (int dim : {64, 128}) {
+      CHECK(checked(512, 512, dim) < 768);
+      CHECK(checked(512, 1024, dim) >= 768);
+      CHECK(checked(512, 8192, dim) >= 768);
+      CHECK(checked(16384, 1024, dim) >= 768);
+      CHECK(checked(16384, 16384, dim) < 768);
+    }
   }
 
   TEST_CASE("8 bit: blocks of 64 keys, what they go with") {

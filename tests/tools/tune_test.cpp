@@ -199,7 +199,15 @@ TEST_SUITE("tools/tune") {
       CHECK(std::any_of(space.candidates.begin(), space.candidates.end(),
                         [&](const Candidate& c) { return c.config.name() == with.name() && c.distance == 0; }));
     }
-    CHECK(has(space.illegal, "cluster # is for full attention"));
+    CHECK(has(enumerate({DataType::e4m3, 128, 128, Mask::full}, {1024}, near).illegal, "cluster # is for kernels with a producer"));
+    int causal_pairs = 0;
+    for (const Candidate& c : enumerate({DataType::bf16, 128, 128, Mask::causal}, {16384}, near).candidates) {
+      if (c.config.plan.cluster == 1) continue;
+      ++causal_pairs;
+      CHECK(c.config.plan.dynamic_tiles);
+      CHECK(gen::check_forward(c.config) == "");
+    }
+    CHECK(causal_pairs > 0);
     // 132 tiles of one wave: nothing to cut. One tile a head: no pair.
     SpaceOptions full_wave = near;
     full_wave.tokens = 192 * 132, full_wave.hidden = 128, full_wave.warpgroups = {3};
@@ -289,6 +297,7 @@ TEST_SUITE("tools/tune") {
                              "attn_fwd_f16_d64_causal__q256_kv64_s4_qs2__overlap_pp_guarded2_dyn_ob_late",
                              "attn_fwd_bf16_d128_full__q192_kv64_s3_qs2__overlap_pp_guarded1_tail",
                              "attn_fwd_bf16_d128_full__q128_kv128_s2_qs2__trailing_pp_guarded1_c2",
+                             "attn_fwd_bf16_d128_causal__q192_kv64_s3_qs2__overlap_pp_guarded1_dyn_c2",
                              "attn_fwd_e4m3_d64_full_vt__q192_kv128_s3_qs2__overlap_guarded3_fast8_dyn_ob"}) {
       KernelConfig config;
       std::string error;

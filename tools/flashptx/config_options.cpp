@@ -68,6 +68,7 @@ void add_config_options(Command& app, ConfigOptions& o) {
   app.add_option("--dynamic-tiles", o.dynamic_tiles, "Tiles drawn from a counter, heaviest first")->check(on_off);
   app.add_option("--o-own-buffer", o.o_own_buffer, "O staged in its own shared memory")->check(on_off);
   app.add_option("--late-store", o.late_store, "O staged under the next tile's first exponentials")->check(on_off);
+  app.add_option("--p-sums", o.p_sums, "8 bit: rows' sums of P as rounded, by the tensor cores")->check(on_off);
   app.add_option("--pin-exp", o.pin_exp, "Keep the exponentials in front of the wait for P V")->check(on_off);
 }
 
@@ -104,6 +105,7 @@ KernelConfig config_from(const ConfigOptions& o) {
   set_switch(o.dynamic_tiles, &plan.dynamic_tiles);
   set_switch(o.o_own_buffer, &plan.o_own_buffer);
   set_switch(o.late_store, &plan.late_store);
+  set_switch(o.p_sums, &plan.p_sums);
   set_switch(o.pin_exp, &plan.pin_exp);
   return config;
 }

@@ -18,12 +18,12 @@ struct ConfigOptions : TypeOptions {
   bool causal = false;
   int warpgroups = 0, teams = 0, tile_kv = 0, stages = 0, q_stages = 0, lazy_threshold_log2 = 0;
   std::string schedule, softmax;
-  std::string ping_pong, dynamic_tiles, o_own_buffer, late_store, pin_exp;  // "", "on" or "off"
+  std::string ping_pong, dynamic_tiles, o_own_buffer, late_store, p_sums, pin_exp;  // "", "on" or "off"
 
   // Whether anything was typed that a kernel's name already says.
   bool shapes_named_kernel() const {
     return given() || head_dim != 128 || head_dim_v != 0 || causal || warpgroups || teams || tile_kv || stages ||
-           q_stages || lazy_threshold_log2 || !(softmax + ping_pong + dynamic_tiles + o_own_buffer + late_store + pin_exp).empty();
+           q_stages || lazy_threshold_log2 || !(softmax + ping_pong + dynamic_tiles + o_own_buffer + late_store + p_sums + pin_exp).empty();
   }
 };
 

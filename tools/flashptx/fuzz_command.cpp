@@ -76,7 +76,7 @@ Drawn draw_case(std::uint64_t seed, std::uint64_t index, const ProblemOptions& d
 }
 
 // The host's choice, for so few keys never one that cuts tiles, as one that does, or (`late`) that stores O late or, in 8 bit,
-// writes V^T in the background or votes late, or several of these; "" where it can be neither.
+// writes V^T in the background or has its sums elsewhere, or several of these; "" where it can be neither.
 std::string altered_kernel(const Case& c, bool late) {
   Selection s;
   if (!select_forward(host_problem(c), &s).ok()) return "";
@@ -84,6 +84,10 @@ std::string altered_kernel(const Case& c, bool late) {
   if (KernelConfig own = s.config; late && own.problem.eight_bit()) {
     own.problem.v_transposed = own.plan.v_background = true, own.plan.transposers = 3;
     if (gen::check_forward(own).empty()) s.config = own, name = own.name();
+  }
+  if (KernelConfig sums = s.config; late && sums.problem.eight_bit()) {
+    sums.plan.p_sums = !sums.plan.p_sums;
+    if (gen::check_forward(sums).empty()) s.config = sums, name = sums.name();
   }
   for (bool Plan::*addition : {&Plan::split_tail, &Plan::late_store}) {
     KernelConfig with = s.config;
@@ -117,7 +121,7 @@ void run_fuzz(const FuzzOptions& o) {
   struct Met {
     const char *part, *what;
     std::uint64_t cases = 0;
-  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_x2", "worked in two teams"}, {"_tail", "could cut tiles"}};
+  } met[] = {{"_late", "stored O late"}, {"_vb_", "wrote V^T in the background"}, {"_x2", "worked in two teams"}, {"_psum", "summed P on the tensor cores"}, {"_tail", "could cut tiles"}};
   EmulatorOptions watched;
   watch_emulator(watched);
   for (; !interrupted() && (o.cases > 0 ? index < static_cast<std::uint64_t>(o.cases) : Clock::now() < end); ++index) {

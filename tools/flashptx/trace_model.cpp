@@ -24,7 +24,7 @@ constexpr double kMufuClocks = 8;          // ex2 of a warp: 4 lanes a clock and
 constexpr double kMufuBesideWgmma = 11.3;  // while the tensor cores are busy: 11.34 results a clock and SM (units, softmax)
 constexpr double kAluClocks = 2;           // max, logic, integer: 16 lanes a clock and scheduler
 constexpr double kAluBesideWgmma = 1.9;    // of these, beside wgmma, what the exponentials lose: 9.69 results (units, softmax_max)
-constexpr double kConvertClocks = 2.7;     // F2FP at half rate, and the registers that it turns over
+constexpr double kConvertClocks = 2;      // F2FP at half rate
 constexpr double kWarpGap = 1.2;           // between two instructions of one warp
 constexpr double kStepLatency = 15;        // a step's last results
 constexpr double kBarrierLatency = 20;     // mbarrier or named barrier, seen by the waiter
@@ -136,10 +136,12 @@ class Model {
   }
 
   // Whether ptxas lays exponentials, rescaling and packing into one stream (seen in the machine code): not where every step
-  // is marked, nor in 8 bit where the check of a block's sums stands between; guarded and lazy branch around the rescaling,
+  // is marked, nor in 8 bit where the check of a block's sums stands between (not with p_sums); guarded and lazy branch around the rescaling,
   // and what waits for P V behind it stays there.
   bool mixes_softmax() const {
-    if (config_.plan.trace == Marks::all || (config_.problem.eight_bit() && config_.plan.softmax == Softmax::guarded)) return false;
+    if (config_.plan.trace == Marks::all) return false;
+    const bool folds = config_.plan.fold_blocks && config_.problem.head_dim_v > 64;  // O's scaling has a branch of its own
+    if (config_.problem.eight_bit() && config_.plan.softmax == Softmax::guarded && (!config_.plan.p_sums || folds)) return false;
     bool behind_exp = false;
     for (const Step& s : config_.plan.table()->steps) {
       if (s.what == Do::pack_p) break;

@@ -34,6 +34,7 @@ int distance(const Plan& a, const Plan& b) {
   n += a.teams != b.teams;
   n += a.direct_of_16 != b.direct_of_16;
   n += a.chord_of_16 != b.chord_of_16;
+  n += a.p_sums != b.p_sums;
   return n;  // split_tail is no choice of the table: the host adds it by a rule
 }
 
@@ -74,14 +75,19 @@ void with_additions(Plan p, const ProblemClass& problem, const SpaceOptions& o, 
     return true;
   };
   if (!o.fast && problem.eight_bit()) {
-    for (p.chord_of_16 = 0; p.chord_of_16 <= 8; p.chord_of_16 += 2) alone_paired_cut(p);
+    for (const bool sums : {false, true}) {
+      p.p_sums = sums, p.guard_blocks = checked_blocks(p.tile_kv, problem.mask == Mask::full, sums);
+      for (p.chord_of_16 = 0; p.chord_of_16 <= 10; p.chord_of_16 += 2) alone_paired_cut(p);
+    }
     return;
   }
   if (!o.fast) {
     if (alone_paired_cut(p)) p.late_store = true, alone_paired_cut(p);
     return;
   }
-  if (!use(p)) return;
+  p.p_sums = problem.eight_bit();
+  if (!use(p)) p.p_sums = false;
+  if (!p.p_sums && !use(p)) return;
   for (p.direct_of_16 = 2; p.direct_of_16 <= 16; p.direct_of_16 += 2) alone_paired_cut(p);
 }
 
