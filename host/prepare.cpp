@@ -214,13 +214,16 @@ void set_groups(std::int64_t groups, PrepareArguments* a) {
 // With RoPE: cos and sin come from L2 once for so many heads. Measured on an H200 at 1k, of a copy's speed
 // (tools/bench/results/prepare_rope_variants_h200.csv): RoPE alone (half, f32) 99 to 103 % with one head a CTA, 91 to 98 % with more; with Hadamard and blocks 68 to 69 % with two and 65 to 66 % with one (head_dim 64
 // and 128), 64 % with four and 60 % with one (256, f32). Fewer where an SM would get too few CTAs for its rounds to end evenly.
+// In pairs of bf16 (prepare_packed_h200.csv): RoPE half 76 % with eight heads, 73 % with four and two (64); 70, 76 and 75 % (128); 62, 76
+// and 75 % (256), where the best fill 77 to 97 % of the places of one round.
 std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::int64_t tiles, int multiprocessors) {
   if (!gen::takes_heads(c)) return 1;
   if (p.heads_per_cta != 0) return p.heads_per_cta;
-  const std::int64_t fewest = std::int64_t{c.packed ? 1 : 2} * multiprocessors * gen::rows_ctas_per_sm(c);
+  const std::int64_t round = std::int64_t{multiprocessors} * gen::rows_ctas_per_sm(c), fewest = c.packed ? 3 * round / 4 : 2 * round;
   if (c.sink == Sink::store && c.hadamard == Hadamard::none) return 1;
   if (!c.packed && c.sink == Sink::quantize_blocks && c.head_dim > 128 && c.table == DataType::f32) return p.heads % 4 == 0 ? 4 : 1;
-  std::int64_t each = c.sink == Sink::quantize_blocks && !c.packed ? 2 : 4;
+  std::int64_t each = c.sink == Sink::quantize_blocks ? 2 : 4;
+  if (c.packed) each = c.head_dim == 64 && c.rope == Rope::half ? 8 : 4;
   while (each > 1 && (each > p.heads || tiles * blocks(p.heads, each) * p.batch < fewest)) each /= 2;
   return each;
 }
@@ -270,7 +273,7 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
     return {c};
   }
   // Partial sums of what a fixed scale lets saturate have no room in f16.
-  const bool packed = p.packed && p.fixed_scale == 0;
+  const bool packed = p.packed && p.fixed_scale == 0 && p.threads == 0 && !p.prefetch_tables;
   if (p.scale_kind == ScaleKind::block) {
     c.sink = Sink::quantize_blocks;
     c.transposed = p.transpose;
@@ -281,9 +284,8 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
   }
   c.sink = Sink::quantize, c.transposed = p.transpose;
   c.packed = packed && gen::packs(c);
-  if (c.packed) c.threads = p.threads;
   PrepareConfig amax = c;
-  amax.sink = Sink::amax, amax.transposed = false;
+  amax.sink = Sink::amax;
   if (p.fixed_scale != 0) return {c};
   return {amax, c};
 }

@@ -117,8 +117,7 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
     add(f, "position", ParamKind::u32, "line of cos and sin that belongs to row 0");
   }
   if (takes_heads(c)) add(f, "heads_per_cta", ParamKind::u32, "heads that a CTA does in turn, a power of two");
-  if (c.rope != Rope::none && c.packed) add(f, "prefetch_tables", ParamKind::u32, "1: the next head's rows are fetched to L2 while one is computed; 0: not");
-  else if (c.rope != Rope::none) add(f, "prefetch_tables", ParamKind::u32, "of quantize_blocks, 1: lines of cos and sin are fetched to L1 beside x; 0: not");
+  if (c.rope != Rope::none && !c.packed) add(f, "prefetch_tables", ParamKind::u32, "of quantize_blocks, 1: lines of cos and sin are fetched to L1 beside x; 0: not");
   if (c.hadamard != Hadamard::none)
     for (int i = 0; i < (c.head_dim + 31) / 32; ++i)
       add(f, "signs_" + std::to_string(i), ParamKind::u32,
@@ -198,7 +197,8 @@ void check(const PrepareConfig& c) {
     throw Error(name + "nothing to do: neither rope nor hadamard");
   if (c.lanes != 0) check_lanes(c);
   if (c.packed && !packs(c))
-    throw Error(name + "packed is for bf16 with hadamard, then amax or 8 bits, head_dim a multiple of 64, rows up to " + std::to_string(packed_rows));
+    throw Error(name + "packed is for bf16 with rope and hadamard: blocks of up to " + std::to_string(packed_rows) + " rows, head_dim 64 (f32 "
+                "tables), 128 or 256; else rope half, head_dim 128 or 256");
   if (c.hadamard == Hadamard::inverse && (c.sink != Sink::store || c.rope != Rope::none))
     throw Error(name + "the inverse is for O: neither rope nor quantisation goes with it");
   if (c.transposed && (!quantizes || c.rope != Rope::none || c.hadamard != Hadamard::none))
@@ -245,7 +245,7 @@ bool PrepareConfig::parse(const std::string& name, PrepareConfig* out, std::stri
       good = good && w.type({DataType::e4m3, DataType::e5m2}, &c.out);
   }
   good = good && w.number('d', &c.head_dim) && (c.sink != Sink::quantize_blocks || c.transposed || w.number('r', &c.rows));
-  c.packed = w.take("packed");
+  c.packed = good && w.take("packed");
   if (good && !w.left.empty()) w.number('l', &c.lanes);
   if (good && !w.left.empty()) good = w.number('t', &c.threads);
   if (good && w.left.empty() && c.name() == name) return *out = c, true;
@@ -297,8 +297,9 @@ std::vector<PrepareConfig> prepare_catalog() {
                            "prep_hadamard_bf16_d128", "prep_unhadamard_bf16_d128",
                            "prep_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
                            "prep_hadamard_quantize_blocks_bf16_e4m3_d256_r64",
-                           "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
-                           "prep_rope_interleaved_bf16_hadamard_quantize_blocks_bf16_e4m3_d128_r128"}) {
+                           "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128_packed",
+                           "prep_rope_half_f32_hadamard_amax_bf16_d128_packed", "prep_rope_half_f32_hadamard_quantize_bf16_e4m3_d128_packed",
+                           "prep_rope_interleaved_bf16_hadamard_quantize_blocks_bf16_e4m3_d128_r128_packed"}) {
     PrepareConfig c;
     std::string error;
     if (!PrepareConfig::parse(name, &c, &error)) throw Error(error);

@@ -28,7 +28,7 @@ int tile_rows(const PrepareConfig& config);  // that a CTA does; of quantize_blo
 int rows_to_hold(const PrepareConfig& config, std::int64_t block_rows);  // config.rows for such blocks
 void check_block_rows(const PrepareConfig& config);  // refuses a count that no CTA can hold
 bool threads_fit(const PrepareConfig& config);       // config.threads, which is not 0
-// In packed bf16: what there are such kernels for (config.packed itself apart), and what they need.
+// In pairs of bf16: whether there is such a kernel (config.packed itself apart), and what it needs.
 constexpr int packed_rows = 128;  // that a CTA holds at most
 bool packs(const PrepareConfig& config);
 void emit_packed(Kernel& k, const PrepareConfig& config);

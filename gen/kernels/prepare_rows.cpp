@@ -513,7 +513,7 @@ RowLayout row_layout(const PrepareConfig& c) {
 
 // Blocks of wide pieces of a row leave no register for it.
 bool takes_heads(const PrepareConfig& c) {
-  if (c.packed) return c.rope != Rope::none;
+  if (c.packed) return true;
   RowLayout at;
   share_row(c, &at);
   return c.rope != Rope::none && (c.sink != Sink::quantize_blocks || at.vectors <= 4);
@@ -571,11 +571,6 @@ void check_block_rows(const PrepareConfig& c) {
 
 bool threads_fit(const PrepareConfig& c) {
   RowLayout at;
-  if (c.packed) {
-    const int steps = c.sink == Sink::quantize_blocks ? c.rows * 4 / std::max(1, c.threads) : 2;
-    return power_of_two_in(c.threads) == c.threads && c.threads >= 32 && c.threads <= most_threads && (steps == 2 || steps == 4) &&
-           steps * c.head_dim / 8 <= held_words;
-  }
   share_row(c, &at);
   const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
   const int all = c.rows * at.lanes, most = std::min(most_threads, all);
