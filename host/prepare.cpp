@@ -282,10 +282,11 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
     c.threads = p.threads;
     return {c};
   }
-  c.sink = Sink::quantize, c.transposed = p.transpose;
+  c.sink = Sink::quantize;
   c.packed = packed && gen::packs(c);
   PrepareConfig amax = c;
   amax.sink = Sink::amax;
+  c.transposed = p.transpose;
   if (p.fixed_scale != 0) return {c};
   return {amax, c};
 }
