@@ -304,6 +304,28 @@ TEST_SUITE("host/prepare") {
     CHECK(!is_packed(q));
   }
 
+  TEST_CASE("in pairs of bf16: heads a CTA as measured best, fewer where the GPU would be left empty") {
+    const auto ctas = [](std::int64_t batch, std::int64_t heads, std::int64_t d, Rope r) {
+      test::FakeDevice device;
+      device.information.multiprocessors = 132;
+      Prepare prepare(device);
+      const Status s = prepare.run(blocks(with(problem(batch, 1024, heads, static_cast<int>(d)), Hadamard::forward, r), 128),
+                                   {0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000}, nullptr);
+      REQUIRE_MESSAGE(s.ok(), s.message);
+      REQUIRE(device.launches.size() == 1);
+      return device.launches[0].dims.grid[0];
+    };
+    CHECK(ctas(16, 32, 64, Rope::half) == 8 * 4);
+    CHECK(ctas(16, 32, 64, Rope::interleaved) == 8 * 8);
+    CHECK(ctas(16, 4, 64, Rope::half) == 8 * 4);
+    for (Rope r : {Rope::half, Rope::interleaved}) {
+      CHECK(ctas(16, 16, 128, r) == 8 * 4);
+      CHECK(ctas(16, 8, 256, r) == 8 * 2);
+      CHECK(ctas(8, 16, 128, r) == 8 * 8);
+      CHECK(ctas(1, 16, 128, r) == 8 * 16);
+    }
+  }
+
   TEST_CASE("in pairs of bf16: registers leave room for the warps they are to, and nothing is spilled") {
     if (test::ptxas().empty()) FLASHPTX_SKIP("no ptxas");
     for (int d : {64, 128, 256})
