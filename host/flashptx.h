@@ -240,7 +240,9 @@ typedef enum flashptx_rope_kind {
  *
  * Hadamard. n is the largest power of two that divides head_dim (64, 128, 256: all of it; 96: blocks of 32).
  * D are random signs by `seed`: prepare Q and K with the same seed. Blocks are rounded to bf16 between
- * Hadamard or RoPE and the quantisation; RoPE that Hadamard and quantisation follow, to bf16 too. f16 output may overflow where a row's norm exceeds 65504.
+ * Hadamard or RoPE and the quantisation; RoPE that Hadamard and quantisation follow, to bf16 too. Then bf16 input may also be
+ * computed in bf16 between the two, with cos and sin rounded to it (head_dim 64, 128, 256): at most 2 % more error than e4m3 has anyway.
+ * f16 output may overflow where a row's norm exceeds 65504.
  *
  * RoPE. cos and sin: (table_rows, head_dim / 2), contiguous; row i uses line position + i. */
 typedef struct flashptx_prepare_problem {

@@ -214,13 +214,16 @@ void set_groups(std::int64_t groups, PrepareArguments* a) {
 // With RoPE: cos and sin come from L2 once for so many heads. Measured on an H200 at 1k, of a copy's speed
 // (tools/bench/results/prepare_rope_variants_h200.csv): RoPE alone (half, f32) 99 to 103 % with one head a CTA, 91 to 98 % with more; with Hadamard and blocks 68 to 69 % with two and 65 to 66 % with one (head_dim 64
 // and 128), 64 % with four and 60 % with one (256, f32). Fewer where an SM would get too few CTAs for its rounds to end evenly.
+// In pairs of bf16 (prepare_packed_h200.csv): RoPE half 76 % with eight heads, 73 % with four and two (64); 70, 76 and 75 % (128); 62, 76
+// and 75 % (256), where the best fill 77 to 97 % of the places of one round.
 std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::int64_t tiles, int multiprocessors) {
   if (!gen::takes_heads(c)) return 1;
   if (p.heads_per_cta != 0) return p.heads_per_cta;
-  const std::int64_t fewest = std::int64_t{2} * multiprocessors * gen::rows_ctas_per_sm(c);
+  const std::int64_t round = std::int64_t{multiprocessors} * gen::rows_ctas_per_sm(c), fewest = c.packed ? 3 * round / 4 : 2 * round;
   if (c.sink == Sink::store && c.hadamard == Hadamard::none) return 1;
-  if (c.sink == Sink::quantize_blocks && c.head_dim > 128 && c.table == DataType::f32) return p.heads % 4 == 0 ? 4 : 1;
+  if (!c.packed && c.sink == Sink::quantize_blocks && c.head_dim > 128 && c.table == DataType::f32) return p.heads % 4 == 0 ? 4 : 1;
   std::int64_t each = c.sink == Sink::quantize_blocks ? 2 : 4;
+  if (c.packed) each = c.head_dim == 64 && c.rope == Rope::half ? 8 : 4;
   while (each > 1 && (each > p.heads || tiles * blocks(p.heads, each) * p.batch < fewest)) each /= 2;
   return each;
 }
@@ -269,16 +272,21 @@ std::vector<PrepareConfig> Prepare::kernels_of(const PrepareProblem& p) {
     c.out = DataType::e4m3;  // not part of the name
     return {c};
   }
+  // Partial sums of what a fixed scale lets saturate have no room in f16.
+  const bool packed = p.packed && p.fixed_scale == 0 && p.threads == 0 && !p.prefetch_tables;
   if (p.scale_kind == ScaleKind::block) {
     c.sink = Sink::quantize_blocks;
     c.transposed = p.transpose;
     if (!p.transpose) c.rows = gen::rows_to_hold(c, p.block_rows);
+    c.packed = packed && p.block_rows <= gen::packed_rows && gen::packs(c);
     c.threads = p.threads;
     return {c};
   }
+  c.sink = Sink::quantize;
+  c.packed = packed && gen::packs(c);
   PrepareConfig amax = c;
   amax.sink = Sink::amax;
-  c.sink = Sink::quantize, c.transposed = p.transpose;
+  c.transposed = p.transpose;
   if (p.fixed_scale != 0) return {c};
   return {amax, c};
 }
@@ -303,7 +311,7 @@ Status Prepare::entry_for(const PrepareConfig& config, Entry** out) {
   entry.rows = config.sink == Sink::transpose ? key_order_padding : gen::tile_rows(config);
   entry.offsets.clear();
   if (Status s = offsets_of(entry.facts, &entry.offsets); !s.ok()) return s;
-  return device_.load(emitted.text, entry.facts.entry, 0, &entry.loaded);
+  return device_.load(emitted.text, entry.facts.entry, entry.facts.shared_bytes, &entry.loaded);
 }
 
 Status Prepare::launch(const Entry& e, PrepareArguments& arguments, std::int64_t ctas, std::int64_t batch,
@@ -313,6 +321,7 @@ Status Prepare::launch(const Entry& e, PrepareArguments& arguments, std::int64_t
   dims.grid[0] = static_cast<std::uint32_t>(ctas);
   dims.grid[1] = static_cast<std::uint32_t>(batch);
   dims.block[0] = static_cast<std::uint32_t>(e.facts.block_threads);
+  dims.shared_bytes = e.facts.shared_bytes;
   // CUDA graphs take programmatic launches from 12.3 on.
   dims.programmatic_dependent = overlap && device_.info().driver_version >= 12030;
   void* params[32];

@@ -37,6 +37,8 @@ struct PrepareProblem {
   int threads = 0;                   // blocks with rope or hadamard: of a CTA, a power of two; 0 = decide for me
   int heads_per_cta = 0;             // rope: heads that a CTA does in turn, a power of two; 0 = decide for me
   bool prefetch_tables = false;      // blocks with rope: lines of cos and sin are asked for together with x
+  bool packed = true;                // rope and hadamard, quantised: in pairs of bf16 where there are such kernels; they have neither
+                                     // lanes, threads, prefetch_tables nor fixed_scale
   bool transpose = false;            // y is V^T (TransposeProblem), contiguous: quantised, without rope or hadamard
 
   bool quantizes() const { return out != in; }

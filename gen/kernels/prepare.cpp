@@ -117,7 +117,7 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
     add(f, "position", ParamKind::u32, "line of cos and sin that belongs to row 0");
   }
   if (takes_heads(c)) add(f, "heads_per_cta", ParamKind::u32, "heads that a CTA does in turn, a power of two");
-  if (c.rope != Rope::none) add(f, "prefetch_tables", ParamKind::u32, "of quantize_blocks, 1: lines of cos and sin are fetched to L1 beside x; 0: not");
+  if (c.rope != Rope::none && !c.packed) add(f, "prefetch_tables", ParamKind::u32, "of quantize_blocks, 1: lines of cos and sin are fetched to L1 beside x; 0: not");
   if (c.hadamard != Hadamard::none)
     for (int i = 0; i < (c.head_dim + 31) / 32; ++i)
       add(f, "signs_" + std::to_string(i), ParamKind::u32,
@@ -127,6 +127,7 @@ LaunchFacts rows_facts(const PrepareConfig& c) {
   f.grid = "ceil(seqlen / " + (c.sink == Sink::quantize_blocks && !c.transposed ? "block_rows" : std::to_string(tile_rows(c))) +
            ") * head_groups, batch";
   f.block_threads = rows_threads(c);
+  if (c.packed) f.shared_bytes = static_cast<std::uint32_t>(packed_shared_bytes(c));
   return f;
 }
 
@@ -195,6 +196,9 @@ void check(const PrepareConfig& c) {
   if (c.sink == Sink::store && c.rope == Rope::none && c.hadamard == Hadamard::none)
     throw Error(name + "nothing to do: neither rope nor hadamard");
   if (c.lanes != 0) check_lanes(c);
+  if (c.packed && !packs(c))
+    throw Error(name + "packed is for bf16 with rope and hadamard: blocks of up to " + std::to_string(packed_rows) + " rows, head_dim 64 (f32 "
+                "tables), 128 or 256; else rope half, head_dim 128 or 256");
   if (c.hadamard == Hadamard::inverse && (c.sink != Sink::store || c.rope != Rope::none))
     throw Error(name + "the inverse is for O: neither rope nor quantisation goes with it");
   if (c.transposed && (!quantizes || c.rope != Rope::none || c.hadamard != Hadamard::none))
@@ -221,6 +225,7 @@ std::string PrepareConfig::name() const {
   if (sink == Sink::quantize || sink == Sink::quantize_blocks) s += std::string("_") + to_string(out);
   s += d;
   if (sink == Sink::quantize_blocks && !transposed) s += "_r" + std::to_string(rows);
+  if (packed) s += "_packed";
   if (lanes != 0) s += "_l" + std::to_string(lanes);
   if (threads != 0) s += "_t" + std::to_string(threads);
   return s;
@@ -240,6 +245,7 @@ bool PrepareConfig::parse(const std::string& name, PrepareConfig* out, std::stri
       good = good && w.type({DataType::e4m3, DataType::e5m2}, &c.out);
   }
   good = good && w.number('d', &c.head_dim) && (c.sink != Sink::quantize_blocks || c.transposed || w.number('r', &c.rows));
+  c.packed = good && w.take("packed");
   if (good && !w.left.empty()) w.number('l', &c.lanes);
   if (good && !w.left.empty()) good = w.number('t', &c.threads);
   if (good && w.left.empty() && c.name() == name) return *out = c, true;
@@ -261,7 +267,8 @@ EmittedKernel emit_prepare(const PrepareConfig& c, std::string* line_table) {
   k.header("Written by: flashptx emit " + f.entry);
   k.header(about(c));
   k.header("");
-  k.header("Launch: grid (" + f.grid + "), block " + std::to_string(f.block_threads) + ", no dynamic shared memory.");
+  k.header("Launch: grid (" + f.grid + "), block " + std::to_string(f.block_threads) + ", " +
+           (f.shared_bytes == 0 ? "no dynamic shared memory." : "dynamic shared memory " + std::to_string(f.shared_bytes) + " bytes."));
   for (const ParamFact& p : f.params) {
     k.header("  " + p.name + ": " + p.meaning);
     k.param(p.name, ptx_name(p.kind));
@@ -269,6 +276,8 @@ EmittedKernel emit_prepare(const PrepareConfig& c, std::string* line_table) {
   k.threads(f.block_threads);
   if (c.sink == Sink::transpose || c.transposed) {
     emit_transpose(k, c);
+  } else if (c.packed) {
+    emit_packed(k, c);
   } else {
     emit_rows(k, c);
   }
@@ -288,8 +297,9 @@ std::vector<PrepareConfig> prepare_catalog() {
                            "prep_hadamard_bf16_d128", "prep_unhadamard_bf16_d128",
                            "prep_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
                            "prep_hadamard_quantize_blocks_bf16_e4m3_d256_r64",
-                           "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128",
-                           "prep_rope_interleaved_bf16_hadamard_quantize_blocks_bf16_e4m3_d128_r128"}) {
+                           "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128_packed",
+                           "prep_rope_half_f32_hadamard_amax_bf16_d128_packed", "prep_rope_half_f32_hadamard_quantize_bf16_e4m3_d128_packed",
+                           "prep_rope_interleaved_bf16_hadamard_quantize_blocks_bf16_e4m3_d128_r128_packed"}) {
     PrepareConfig c;
     std::string error;
     if (!PrepareConfig::parse(name, &c, &error)) throw Error(error);

@@ -8,8 +8,8 @@
 //   prep_quantize_blocks_bf16_e4m3_d128_r64                 magnitude and quantisation of each block of rows
 //   prep_quantize_blocks_transpose_bf16_e4m3_d128           both for V, a scale for each 128 keys
 //   prep_hadamard_bf16_d128, prep_unhadamard_bf16_d128      H D x / sqrt(n), and back
-//   prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r64   all in one pass
-// Next: prepare.cpp (names, parameters), prepare_rows.h (how rows are held), prepare_transpose.cpp.
+//   prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r64_packed   all in one pass, two values a register
+// Next: prepare.cpp (names, parameters), prepare_rows.h (how rows are held), prepare_packed.cpp, prepare_transpose.cpp.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,7 @@ struct PrepareConfig {
   int rows = 0;                     // quantize_blocks: rows that a CTA holds in registers, 16 to 256
   int lanes = 0;                    // rope, hadamard: threads that share a row, 4 or 8; 0 = as head_dim wants it
   int threads = 0;                  // quantize_blocks with rope or hadamard: of a CTA, 32 to 256; 0 = as the rows want it
+  bool packed = false;              // rope and hadamard before 8 bits: in pairs of bf16 all the way, where packs() says so
   bool transposed = false;          // quantize, and quantize_blocks of 128 rows: written as V^T
 
   std::string name() const;

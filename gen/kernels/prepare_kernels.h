@@ -28,6 +28,11 @@ int tile_rows(const PrepareConfig& config);  // that a CTA does; of quantize_blo
 int rows_to_hold(const PrepareConfig& config, std::int64_t block_rows);  // config.rows for such blocks
 void check_block_rows(const PrepareConfig& config);  // refuses a count that no CTA can hold
 bool threads_fit(const PrepareConfig& config);       // config.threads, which is not 0
+// In pairs of bf16: whether there is such a kernel (config.packed itself apart), and what it needs.
+constexpr int packed_rows = 128;  // that a CTA holds at most
+bool packs(const PrepareConfig& config);
+void emit_packed(Kernel& k, const PrepareConfig& config);
+int packed_shared_bytes(const PrepareConfig& config);  // dynamic: cos and sin
 inline int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 int hadamard_size(int head_dim);             // the largest power of two that divides head_dim
 

@@ -53,6 +53,7 @@ void share_row(const PrepareConfig& c, RowLayout* at) {
 }
 
 int most_rows(const PrepareConfig& c) {
+  if (c.packed) return packed_rows;
   RowLayout at;
   share_row(c, &at);
   const int steps = std::max(1, held_words / (4 * at.vectors));
@@ -478,12 +479,13 @@ Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), 
 void Rows::declare() {
   half = k.b16("half", 2), bits = k.b32("bits");
   words = k.b32("pair", 4 * at.vectors * (loads_ahead(c, at) ? 2 : at.steps));
-  if (transforms()) value = k.f32("value", 8 * at.vectors);
+  if (transforms() && !c.packed) value = k.f32("value", 8 * at.vectors);
 }
 
 RowLayout row_layout(const PrepareConfig& c) {
   RowLayout at;
   if (c.transposed) return {1, 8, transpose_threads(c), 1, 1};  // four keys, two pieces of each
+  if (c.packed) return packed_layout(c);
   share_row(c, &at);
   if (c.sink == Sink::quantize_blocks) {
     const bool transforms = c.rope != Rope::none || c.hadamard != Hadamard::none;
@@ -511,22 +513,26 @@ RowLayout row_layout(const PrepareConfig& c) {
 
 // Blocks of wide pieces of a row leave no register for it.
 bool takes_heads(const PrepareConfig& c) {
+  if (c.packed) return true;
   RowLayout at;
   share_row(c, &at);
   return c.rope != Rope::none && (c.sink != Sink::quantize_blocks || at.vectors <= 4);
 }
 
 bool holds_table(const PrepareConfig& c, const RowLayout& at) {
-  return takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= (c.hadamard == Hadamard::none ? 4 : 2);
+  return !c.packed && takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= (c.hadamard == Hadamard::none ? 4 : 2);
 }
 
-bool loads_ahead(const PrepareConfig& c, const RowLayout& at) { return takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= 4; }
+bool loads_ahead(const PrepareConfig& c, const RowLayout& at) {
+  return !c.packed && takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= 4;
+}
 
 // What ptxas is to leave room for: it would take all registers that one CTA can have, or too few and spill.
 int rows_ctas_per_sm(const PrepareConfig& c) {
   const RowLayout at = row_layout(c);
   const int words = 4 * at.vectors * at.steps;
   int warps = 24;
+  if (c.packed) return std::max(1, std::min(32, (words <= 16 ? 40 : words <= 32 ? 32 : 16) * 32 / at.threads));
   if (takes_heads(c) && c.sink != Sink::quantize_blocks) {
     const bool mixes = c.hadamard != Hadamard::none;
     const bool wide = at.vectors > 4 || (at.vectors == 4 && mixes && c.sink == Sink::amax);

@@ -10,7 +10,7 @@
 //   hadamard + blocks of 128           9.9 40 %     8.8 35 %   10.5 42 %   (d = 64: blocks of 64)
 //   hadamard + quantize                7.3 29 %     7.6 30 %
 //   rope half + hadamard + blocks     14.6 59 %    15.3 62 %   14.7 59 %
-// With RoPE, Hadamard and blocks of 128 no unit is full: 63 to 77 % of a copy's speed, ncu at d = 128: issue 54 %, L1 63 %, L2 58 %, DRAM
+// With RoPE, Hadamard and blocks of 128 no unit is full: 64 to 77 % of a copy's speed, ncu at d = 128: issue 54 %, L1 63 %, L2 58 %, DRAM
 // 40 %. RoPE alone moves as many bytes at a copy's speed, Hadamard with blocks 84 to 93 % of it: a block's phases (rows and tables, transform,
 // magnitude, store) follow one another, and their registers leave 22 warps an SM to hide that. Tried (tools/bench/results/prepare_wgmma_variants_h200.csv
 // and prepare_ring_h200.csv), none taken: the whole transform as one wgmma with the signs in its matrix and cos and sin in shared memory for all
@@ -19,6 +19,8 @@
 // What keeps instructions few: bf16 unpacked by a shift and a
 // mask, for ptxas makes three instructions of two conversions; integer divisions; scales computed by all threads; stages of the
 // transform by mma that were additions; words of B kept in pairs of registers (moves otherwise, one for two mma).
+// Taken, where it is faster: two values a register all the way, prepare_packed.cpp (PrepareConfig::packed). By default blocks with RoPE and
+// Hadamard are at 65 to 79 % of a copy's speed (half with f32 tables 76 %, where these kernels are at 64 to 72 %), per head half at 80 %.
 // Next: prepare_rows.cpp (the frame of a kernel), prepare_steps.cpp (RoPE, Hadamard), prepare_scales.cpp.
 #pragma once
 
@@ -37,6 +39,7 @@ struct RowLayout {
   int pieces() const { return lanes * vectors; }
 };
 RowLayout row_layout(const PrepareConfig& c);
+RowLayout packed_layout(const PrepareConfig& c);  // of config.packed
 bool holds_table(const PrepareConfig& c, const RowLayout& at);  // cos and sin in registers, for all heads
 bool loads_ahead(const PrepareConfig& c, const RowLayout& at);  // a head's rows while the one before is computed
 
@@ -135,6 +138,7 @@ struct Scales {
   // value, or the words, to y_at; a row that is not inside is not stored.
   void quantize_values(int v, const Reg& inside);
   void quantize_words(int step, const Reg& inside);
+  void quantize_halves(int step, const Reg& inside);  // words of f16, scaled
   Reg largest, scale, inverse;
 
  private:

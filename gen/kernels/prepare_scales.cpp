@@ -32,7 +32,7 @@ Scales::Scales(Rows& rows) : r_(rows) {
   }
   if (c.sink != Sink::quantize_blocks) index_ = k.b64("scale_at");
   if (c.sink != Sink::quantize && r_.at.threads > 32) k.static_shared("warp_largest", (takes_heads(c) ? 8 : 4) * r_.at.threads / 32, 16);
-  if (c.sink == Sink::quantize_blocks || !r_.transforms()) unpacked_ = k.f32("unpacked", 8);
+  if (c.sink == Sink::quantize_blocks || !r_.transforms() || (c.packed && c.sink == Sink::amax)) unpacked_ = k.f32("unpacked", 8);
 }
 
 void Scales::clear() { r_.k.mov_f32(largest, f32_imm(0)); }
@@ -264,6 +264,17 @@ void Scales::quantize_values(int v, const Reg& inside) {
 void Scales::quantize_words(int step, const Reg& inside) {
   for (int v = 0; v < r_.at.vectors; ++v) {
     convert_words(r_.vector(step, v), out_[0], out_[1]);
+    store_piece(v, inside);
+  }
+}
+
+void Scales::quantize_halves(int step, const Reg& inside) {
+  Kernel& k = r_.k;
+  for (int v = 0; v < r_.at.vectors; ++v) {
+    const std::vector<Reg> words = r_.vector(step, v);
+    for (std::size_t j = 0; j < 4; ++j) k.cvt_rn_satfinite_fp8x2_f16x2(to_string(r_.c.out), quarter_[static_cast<int>(j)], words[j]);
+    k.mov_b32(out_[0], {quarter_[0], quarter_[1]});
+    k.mov_b32(out_[1], {quarter_[2], quarter_[3]});
     store_piece(v, inside);
   }
 }

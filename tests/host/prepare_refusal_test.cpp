@@ -215,6 +215,10 @@ TEST_SUITE("gen/prepare") {
     CHECK(refusal("prep_hadamard_quantize_transpose_bf16_e4m3_d128").find("is quantised and nothing else") != std::string::npos);
     CHECK(refusal("prep_quantize_blocks_bf16_e4m3_d128_r96").find("rows 96 must be a power of two") != std::string::npos);
     CHECK(refusal("prep_quantize_blocks_bf16_e4m3_d256_r256").find("in [16, 128]") != std::string::npos);
+    const std::string steps = "prep_rope_half_f32_hadamard_";
+    for (const std::string& name : {steps + "amax_bf16_d64_packed", steps + "quantize_blocks_bf16_e4m3_d128_r256_packed", steps + "bf16_d128_packed",
+                                    steps + "amax_bf16_d128_packed_l4", steps + "quantize_blocks_bf16_e4m3_d128_r128_packed_t128"})
+      CHECK(refusal(name.c_str()).find("packed is for bf16 with rope and hadamard") != std::string::npos);
   }
 
   TEST_CASE("every kind assembles without spill, local memory or remark") {
@@ -240,11 +244,16 @@ TEST_SUITE("gen/prepare") {
       names.push_back(name);
     for (int d : {64, 128, 256})
       for (const PrepareJob& job : prepare_sweep(1024, 2 * d, 512, d))
-        if (job.kind == PrepareKind::prepare)
-          for (const PrepareConfig& c : Prepare::kernels_of(job.problem)) {
+        for (bool packed : {true, false}) {
+          if (job.kind != PrepareKind::prepare) continue;
+          PrepareProblem p = job.problem;
+          p.packed = packed;
+          for (PrepareConfig c : Prepare::kernels_of(p)) {
             names.push_back(c.name());
-            if (d == 128 && (c.rope != Rope::none || c.hadamard != Hadamard::none)) names.push_back(c.name() + "_l8");
+            if (d == 128 && !c.packed && (c.rope != Rope::none || c.hadamard != Hadamard::none)) names.push_back(c.name() + "_l8");
+            for (c.rows = 16; c.packed && c.sink == Sink::quantize_blocks && c.rows < 128; c.rows *= 2) names.push_back(c.name());
           }
+        }
     for (const std::string& name : std::set<std::string>(names.begin(), names.end())) {
       PrepareConfig c;
       REQUIRE_MESSAGE(PrepareConfig::parse(name, &c, nullptr), name);

@@ -35,7 +35,7 @@ case_is 'emit refuses a name that does not parse' says 2 'attn_fwd_bf16_d128' "$
 case_is 'emit cannot write into a missing folder' says 2 'cannot write' "$flashptx" emit "$name" -o "$scratch/no/such/file"
 case_is 'prepare checks one job and writes a line of CSV' sh -c '
   "$0" prepare quantize --hadamard --rope half --device emulator --seqlen 128 --tokens 256 --hidden 256 --csv "$1/prepare.csv" |
-    grep -q "right on 2 x 128 x 2" && grep -q "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128,128,2,128,2" "$1/prepare.csv"' \
+    grep -q "right on 2 x 128 x 2" && grep -q "prep_rope_half_f32_hadamard_quantize_blocks_bf16_e4m3_d128_r128_packed,128,2,128,2" "$1/prepare.csv"' \
   "$flashptx" "$scratch"
 # A shell starts what runs beside it with SIGINT ignored; Python does not.
 case_is 'Ctrl-C ends prepare with 130 and no verdict' python3 -c '

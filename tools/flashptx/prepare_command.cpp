@@ -20,7 +20,7 @@ namespace {
 
 struct PrepareOptions {
   std::string what = "quantize", device = "auto", in = "bf16", out = "e4m3", scales = "block", rope = "none", table = "f32",
-              layout = "bshd", inputs = "random", csv;
+              layout = "bshd", inputs = "random", packed = "on", csv;
   std::vector<int> head_dims = {128};
   std::vector<std::int64_t> seqlens = {4096};
   std::int64_t tokens = 16384, hidden = 2048;
@@ -52,7 +52,7 @@ PrepareJob job_of(const PrepareOptions& o, std::int64_t seqlen, int head_dim) {
   p.rope = o.rope == "half" ? Rope::half : o.rope == "interleaved" ? Rope::interleaved : Rope::none;
   p.table = type_or_leave("--table", o.table);
   p.transpose = o.transpose;
-  p.lanes = o.lanes, p.threads = o.threads;
+  p.lanes = o.lanes, p.threads = o.threads, p.packed = o.packed == "on";
   p.prefetch_tables = o.table_prefetch, p.heads_per_cta = o.heads_per_cta;
   p.position = o.position, p.table_rows = p.position + seqlen;
   if (o.what != "quantize" && o.what != "transpose") p.out = p.in;
@@ -73,7 +73,8 @@ std::vector<PrepareJob> jobs_of(const PrepareOptions& o) {
         continue;
       }
       for (PrepareJob job : prepare_sweep(o.tokens, o.hidden, s, d)) {
-        job.problem.prefetch_tables = o.table_prefetch, job.problem.heads_per_cta = o.heads_per_cta;
+        job.problem.packed = o.packed == "on", job.problem.prefetch_tables = o.table_prefetch;
+        job.problem.heads_per_cta = o.heads_per_cta;
         const int vectors = d / 8 / std::max(1, o.lanes);  // lanes that a job cannot have are left to the host
         if (vectors > 0 && !(job.problem.rope == Rope::half && vectors % 2)) job.problem.lanes = o.lanes;
         job.problem.threads = o.threads;
@@ -195,6 +196,9 @@ void add_prepare(Command& app) {
   c->add_option("--table", o->table, "Type of cos and sin")->check(one_of({"f32", "bf16"}))->capture_default_str();
   c->add_option("--position", o->position, "Line of cos and sin for row 0")->check(range(0, 1 << 30))->capture_default_str();
   c->add_flag("--table-prefetch", o->table_prefetch, "Blocks with rope: cos and sin are asked for together with x");
+  c->add_option("--packed", o->packed, "rope and hadamard, then quantize: in pairs of bf16 where that was measured faster")
+      ->check(one_of({"on", "off"}))
+      ->capture_default_str();
   c->add_option("--heads-per-cta", o->heads_per_cta, "With rope: heads that a CTA does in turn; 0: the host's choice");
   c->add_option("--lanes", o->lanes, "With rope or hadamard: threads that share a row, 4 or 8; 0: as head_dim wants it")
       ->check(range(0, 8))
