@@ -185,7 +185,7 @@ Plan long_keys_plan(const ProblemClass& problem, const Plan& plan);
 // dimensions up to 64, words that are not direct are chords where O is folded.
 // Not for rows in which one key outweighs thousands that together count: a direct word is 0 below 2^-6.9 (of at most 256) where a rounded one
 // goes on to 2^-10. RMS on outliers, head_dim 64, exact and 12, 14, 16 words: 16k keys 1.1e-3, 9.6e-3, 1.1e-2, 1.3e-2; 32k 1.0e-3, 3.1e-2, 3.9e-2,
-// 4.7e-2. All 16 direct gave 797 and 857 TFLOP/s at 16k in turns, causal and full, 14 and two chord words
+// 4.7e-2 (without p_sums; with it exact and 14 of them 1.5e-3 and 5.5e-3 at 16k, 1.3e-3 and 8.6e-3 at 32k). All 16 direct gave 797 and 857 TFLOP/s at 16k in turns, causal and full, 14 and two chord words
 // 784 causal, 14 alone 835 full (fast_all_words_h200.csv; the RMS above: the emulator, `flashptx run --inputs outliers`).
 constexpr int fast_words = 14, fast_words_causal = 12;  // of 16: H200 1.19 (head_dim 128) and 1.17 times FlashAttention-3's RMS, emulator up to 1.22 times plain's; 14 spills 8 bytes with causal and folding
 Plan fast_plan(const ProblemClass& problem, const Plan& plan);

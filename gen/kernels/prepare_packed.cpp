@@ -24,6 +24,7 @@
 // 38 and 38. So it is not the instructions that bind: two thirds of them give 5 to 15 % of the time. Open: no carve-out of shared memory
 // is asked for, and at the driver's choice fewer CTAs than registers allow may find room. Tried and not taken: the next head's rows to L2
 // while one is computed (0.71, 0.76, 0.72); four rows a thread, 128 threads (spills).
+// Measured before rows were asked of L2 ahead of cos and sin, and before quantize at 128 lost a spill of 16 bytes.
 // Not measured, by the same kernels: per head with bf16 tables, blocks interleaved with bf16 tables, blocks of fewer rows, scales by tensor.
 // Next: prepare_packed_steps.cpp, prepare_rows.h (what is shared with the other kernels), prepare_scales.cpp.
 #include <memory>

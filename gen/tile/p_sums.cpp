@@ -24,8 +24,8 @@
 // and 4k, 12 at 8k, causal 10 and 11 at 1k and 4k (with no chord word 4 to 9 % below eight words without: the special function unit binds then); 128 full + 8 %, causal 9 to 10; plain + 4 to
 // 7 %; fast mode 64 + 24 % at 1k, 11 at 8k, 128 + 22, 18 and 7 at 512, 2k and 8k. head_dim 256, P V in halves of 128 and 136 columns: - 5 to + 1 %, not kept.
 // RMS error on normal data is 1 % above that with rescale_block at the same number of checked blocks, since no later block's largest p is exact
-// (p_sums_e4m3_h200.csv, relative to FlashAttention-3's): so full attention checks twice as many (checked_blocks), for 1 to 2 % of time. On outliers, 192 x n, in the
-// emulator, 5 % more at 4k and 16k keys, 40 % at 32k, where it is 1.08 times plain's.
+// (p_sums_e4m3_h200.csv, relative to FlashAttention-3's): so full attention checks twice as many (checked_blocks), for 1 to 2 % of time. On outliers (192 rows, the
+// emulator) 1.47e-3 at 16k keys and 1.30e-3 at 32k beside 1.54 and 1.41e-3 without: their rows take maxima, or are done again.
 // In 16 bit, the ones in a slab that every stage reaches by its LBO (V is MN-major), the sums left in the accumulators, head_dim 64: - 3 % at 512, - 6 at 1k, - 8 at 4k and
 // 16k, plain + 1 to 2 % (p_sums_bf16_h200.csv): one product in nine is one too many where tensor cores are at 71 %. Not kept.
 #include <algorithm>
