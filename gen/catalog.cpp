@@ -317,11 +317,14 @@ Plan long_keys_plan(const ProblemClass& problem) { return long_keys_plan(problem
 Plan fast_plan(const ProblemClass& problem, const Plan& plan) {
   KernelConfig c{problem, plan};
   if (plan.softmax != Softmax::guarded) c.plan.softmax = Softmax::guarded, c.plan.guard_blocks = 3;
-  c.plan.p_sums = std::max(problem.head_dim, problem.head_dim_v) <= 128 && problem.scale_rows == 0 && !plan.two_level && plan.table()->o_is_still();
   c.plan.chord_of_16 = 0;
   c.plan.direct_of_16 = problem.mask == Mask::causal || plan.tile_kv % 128 ? fast_words_causal : fast_words;
   if (plan.fold_blocks && std::max(problem.head_dim, problem.head_dim_v) <= 64) c.plan.direct_of_16 = fast_words, c.plan.chord_of_16 = 16 - fast_words;
-  return !plan.two_level && gen::check_forward(c).empty() ? c.plan : plan;
+  for (const bool sums : {true, plan.p_sums}) {
+    c.plan.p_sums = sums;
+    if (!plan.two_level && gen::check_forward(c).empty()) return c.plan;
+  }
+  return plan;
 }
 
 std::vector<KernelConfig> catalog() {

@@ -51,7 +51,6 @@ class Packed {
   void load_rows();
   void load_row(int step, const Reg& at, const Reg* when = nullptr);
   void next_row(int step, const Reg& more);
-  void has_head(const Reg& is, const Reg& head);
   void find_y();
   void next_y();
   void largest();
@@ -68,23 +67,12 @@ class Packed {
 };
 
 void Packed::coordinates() {
-  k.griddepcontrol_launch_dependents().note(std::string(c.sink == Sink::amax ? "quantisation" : "attention") +
-                                            " may take its place on an SM as soon as one is free");
-  k.section("coordinates");
-  r.thread = k.b32("thread"), r.piece = k.b32("piece"), r.batch = k.b32("batch"), r.head = k.b32("head");
-  r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
+  r.declare_coordinates();
   if (c.has_output()) r.y_at = k.b64("y_at");
   first_ = k.b32("first_row");
   inside_ = k.pred("is_inside", r.at.steps);
-  k.mov_b32(r.thread, special("tid.x"));
-  k.and_b32(r.piece, r.thread, r.at.lanes - 1);
-  k.ld_param_u32(r.seqlen, "seqlen");
-  tile_and_head(k, r.tile, r.head, r.batch, r.heads, 1, c.follows_amax());
-  k.scope([&] {
-    const Reg each = k.b32("heads_per_cta");
-    k.ld_param_u32(each, "heads_per_cta");
-    k.mul_lo_u32(r.head, r.head, each).note("the first of this CTA's heads");
-  });
+  r.find_coordinates();
+  r.first_head();
   k.scope([&] {
     const Reg rows = k.b32("tile_rows");
     if (c.sink == Sink::quantize_blocks) k.ld_param_u32(rows, "block_rows");
@@ -189,19 +177,6 @@ void Packed::next_row(int step, const Reg& more) {
   });
 }
 
-// Whether `head` is still this CTA's. Heads a CTA are a power of two, so that no register holds which is the last.
-void Packed::has_head(const Reg& is, const Reg& head) {
-  k.scope([&] {
-    const Reg each = k.b32("heads_per_cta"), left = k.pred("is_same_group");
-    k.ld_param_u32(each, "heads_per_cta");
-    k.sub_u32(each, each, 1);
-    k.and_b32(each, each, head);
-    k.setp("ne", "u32", left, each, 0);
-    k.setp("lt", "u32", is, head, r.heads);
-    k.and_pred(is, is, left);
-  });
-}
-
 void Packed::find_y() {
   k.scope([&] {
     const Reg wide = k.b64("y_row"), stride = k.b64("y_row_stride");
@@ -261,7 +236,7 @@ void Packed::one_head(const Reg& more) {
   k.scope([&] {
     const Reg next = k.b32("next_head");
     k.add_u32(next, r.head, 1);
-    has_head(more, next);
+    r.has_head(more, next);
   });
   find_places();
   if (c.sink == Sink::quantize) return to_8_bits(more);

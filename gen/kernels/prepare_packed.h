@@ -21,7 +21,6 @@ struct PackedSteps {
   // Of a piece: B of its halves, then what turns the pairs of both.
   int fragments() const { return half() ? 2 : 4; }
   int vectors() const { return r.at.vectors; }
-  void table_line(int step, const Reg& cos, const Reg& sin);
   void load_half(const Vec& words, const Vec& value, const Reg& cos, const Reg& sin, int offset);
   void load_interleaved(const Vec& words, const Vec& value, const Reg& cos, const Reg& sin, int offset);
   void load_factors(int slot);

@@ -26,24 +26,6 @@ PackedSteps::PackedSteps(Rows& rows, const Scales& scales) : k(rows.k), r(rows),
 
 // ---- cos and sin
 
-// Of this lane's pairs in the line of row `step`.
-void PackedSteps::table_line(int step, const Reg& cos, const Reg& sin) {
-  const int value_bytes = r.c.table == DataType::f32 ? 4 : 2, pairs = half() ? 8 : 4;
-  k.scope([&] {
-    const Reg line = k.b32("table_row"), last = k.b32("last_row");
-    k.add_u32(line, r.row, step * r.at.rows_per_step());
-    k.sub_u32(last, r.end, 1);
-    k.min_u32(line, line, last);
-    k.ld_param_u32(last, "position");
-    k.add_u32(line, line, last);
-    for (const auto& [at, name] : {std::pair{&cos, "cos"}, std::pair{&sin, "sin"}}) {
-      k.ld_param_u64(*at, name);
-      k.mad_wide_u32(*at, line, r.c.head_dim / 2 * value_bytes, *at);
-      k.mad_wide_u32(*at, r.piece, pairs * value_bytes, *at);
-    }
-  });
-}
-
 // Words of this thread alone: no thread waits for another's. Half: cos of four pairs, then sin; interleaved: (cos, sin) of four.
 void PackedSteps::share_tables() {
   k.dynamic_shared("tables", 16);
@@ -57,7 +39,7 @@ void PackedSteps::share_tables() {
     const Vec words = k.b32("table_word", 4), value = k.f32("table_value", 8);
     const int quad_bytes = 4 * (r.c.table == DataType::f32 ? 4 : 2);
     for (int s = 0; s < r.at.steps; ++s) {
-      table_line(s, cos, sin);
+      table_lines(r, s, r.end, cos, sin);
       for (int slot = 0; slot < vectors(); ++slot) {
         if (half()) load_half(words, value, cos, sin, slot / 2 * r.at.lanes * 2 * quad_bytes + slot % 2 * quad_bytes);
         else load_interleaved(words, value, cos, sin, slot * r.at.lanes * quad_bytes);

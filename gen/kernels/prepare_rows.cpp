@@ -73,7 +73,6 @@ class Frame {
   void find(const char* tensor, const Reg& at);
   void for_heads(const std::function<void()>& body);
   void next_head(const Reg& more);
-  void has_head(const Reg& is, const Reg& head);
   void load_row(int step, const std::vector<Reg>& words, const Reg& when);
   void meet();
   void stream_heads(Steps* steps, Scales* scales);
@@ -104,26 +103,13 @@ class Frame {
 };
 
 void Frame::coordinates() {
-  k.griddepcontrol_launch_dependents().note(std::string(c.sink == Sink::amax ? "quantisation" : "attention") +
-                                            " may take its place on an SM as soon as one is free");
-  k.section("coordinates");
-  r.thread = k.b32("thread"), r.piece = k.b32("piece"), r.batch = k.b32("batch"), r.head = k.b32("head");
-  r.heads = k.b32("heads"), r.tile = k.b32("tile"), r.seqlen = k.b32("seqlen"), r.row = k.b32("row"), r.end = k.b32("row_end");
+  r.declare_coordinates();
   r.x_at = k.b64("x_at");
   if (c.has_output()) r.y_at = k.b64("y_at");
   first_ = k.b32("first_row"), chunk_ = k.b32("chunk_row");
   inside_ = k.pred("is_inside", r.at.steps);
-  k.mov_b32(r.thread, special("tid.x"));
-  k.and_b32(r.piece, r.thread, r.at.lanes - 1);
-  k.ld_param_u32(r.seqlen, "seqlen");
-  tile_and_head(k, r.tile, r.head, r.batch, r.heads, 1, c.follows_amax());
-  if (takes_heads(c)) {
-    k.scope([&] {
-      const Reg each = k.b32("heads_per_cta");
-      k.ld_param_u32(each, "heads_per_cta");
-      k.mul_lo_u32(r.head, r.head, each).note("the first of this CTA's heads");
-    });
-  }
+  r.find_coordinates();
+  if (takes_heads(c)) r.first_head();
   if (c.sink == Sink::quantize_blocks) {
     block_rows_ = k.b32("block_rows");
     k.ld_param_u32(block_rows_, "block_rows");
@@ -187,20 +173,7 @@ void Frame::for_heads(const std::function<void()>& body) {
 
 void Frame::next_head(const Reg& more) {
   k.add_u32(r.head, r.head, 1);
-  has_head(more, r.head);
-}
-
-// Whether `head` is still this CTA's. Heads a CTA are a power of two, so that no register holds which is the last.
-void Frame::has_head(const Reg& is, const Reg& head) {
-  k.scope([&] {
-    const Reg each = k.b32("heads_per_cta"), left = k.pred("is_same_group");
-    k.ld_param_u32(each, "heads_per_cta");
-    k.sub_u32(each, each, 1);
-    k.and_b32(each, each, head);
-    k.setp("ne", "u32", left, each, 0);
-    k.setp("lt", "u32", is, head, r.heads);
-    k.and_pred(is, is, left);
-  });
+  r.has_head(more, r.head);
 }
 
 // The pieces of one row of this thread; zeros for a row that is not there.
@@ -346,7 +319,7 @@ void Frame::load_next_head(int place) {
     const Reg head = k.b32("next_head"), loads = k.pred("loads_next");
     add_stride(r.x_at, "x_stride_head");
     k.add_u32(head, r.head, 1);
-    has_head(loads, head);
+    r.has_head(loads, head);
     k.and_pred(loads, loads, inside_[0]);
     load_row(0, r.row_words(place), loads);
   });
@@ -475,6 +448,41 @@ void Frame::long_block(Steps* steps, Scales* scales) {
 }  // namespace
 
 Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), at(row_layout(config)) {}
+
+void Rows::declare_coordinates() {
+  k.griddepcontrol_launch_dependents().note(std::string(c.sink == Sink::amax ? "quantisation" : "attention") +
+                                            " may take its place on an SM as soon as one is free");
+  k.section("coordinates");
+  thread = k.b32("thread"), piece = k.b32("piece"), batch = k.b32("batch"), head = k.b32("head");
+  heads = k.b32("heads"), tile = k.b32("tile"), seqlen = k.b32("seqlen"), row = k.b32("row"), end = k.b32("row_end");
+}
+
+void Rows::find_coordinates() {
+  k.mov_b32(thread, special("tid.x"));
+  k.and_b32(piece, thread, at.lanes - 1);
+  k.ld_param_u32(seqlen, "seqlen");
+  tile_and_head(k, tile, head, batch, heads, 1, c.follows_amax());
+}
+
+void Rows::first_head() {
+  k.scope([&] {
+    const Reg each = k.b32("heads_per_cta");
+    k.ld_param_u32(each, "heads_per_cta");
+    k.mul_lo_u32(head, head, each).note("the first of this CTA's heads");
+  });
+}
+
+void Rows::has_head(const Reg& is, const Reg& which) {
+  k.scope([&] {
+    const Reg each = k.b32("heads_per_cta"), left = k.pred("is_same_group");
+    k.ld_param_u32(each, "heads_per_cta");
+    k.sub_u32(each, each, 1);
+    k.and_b32(each, each, which);
+    k.setp("ne", "u32", left, each, 0);
+    k.setp("lt", "u32", is, which, heads);
+    k.and_pred(is, is, left);
+  });
+}
 
 void Rows::declare() {
   half = k.b16("half", 2), bits = k.b32("bits");

@@ -56,6 +56,12 @@ struct Rows {
 
   std::vector<Reg> row_words(int step) const { return words.slice(4 * step * at.vectors, 4 * at.vectors); }
 
+  // Of this CTA and thread: declared, then found; head is the CTA's, of a CTA of several the number of its group until first_head().
+  void declare_coordinates();
+  void find_coordinates();
+  void first_head();
+  // Whether `which` is still one of this CTA's. Heads a CTA are a power of two, so that no register holds which is the last.
+  void has_head(const Reg& is, const Reg& which);
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
   Reg thread, piece, batch, head, heads, tile, seqlen;
@@ -70,6 +76,11 @@ struct Rows {
 // Whether the tensor cores do four stages of this kernel's transform. Between RoPE and a transform that is quantised
 // a row is rounded to bf16 in either case, as a separate RoPE would have stored it.
 bool mixes_by_mma(const PrepareConfig& c, const RowLayout& at);
+// A line of cos or sin in bytes, and what a lane reads of it at once; where those of this lane are for row `step`. Rows from `end` on take
+// the last one's: they are not stored. From the parameters, which are no registers that are held.
+int table_line_bytes(const PrepareConfig& c);
+int table_lane_bytes(const PrepareConfig& c);
+void table_lines(Rows& r, int step, const Reg& end, const Reg& cos, const Reg& sin);
 void unpack(Rows& r, DataType type, const Reg& even, const Reg& odd, const Reg& word);
 struct Steps {
   explicit Steps(Rows& rows);
@@ -85,8 +96,6 @@ struct Steps {
   void share_signs();
   void load_signs(int v);  // those of piece v
   void table_address(int step);
-  int table_line_bytes() const;
-  int table_lane_bytes() const;
   int table_slot(int v, int word) const;
   void load_table(int v, int word);
   void flip(const std::vector<Reg>& to, const std::vector<Reg>& from, int v);  // the signs of piece v

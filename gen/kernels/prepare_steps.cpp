@@ -336,28 +336,27 @@ void Steps::apply_signs_f32() {
   });
 }
 
-// A line of cos and sin in bytes, and what a lane reads of it at once.
-int Steps::table_line_bytes() const { return r_.c.head_dim / 2 * (r_.c.table == DataType::f32 ? 4 : 2); }
-int Steps::table_lane_bytes() const { return (r_.c.rope == Rope::half ? 8 : 4) * (r_.c.table == DataType::f32 ? 4 : 2); }
+int table_line_bytes(const PrepareConfig& c) { return c.head_dim / 2 * (c.table == DataType::f32 ? 4 : 2); }
+int table_lane_bytes(const PrepareConfig& c) { return (c.rope == Rope::half ? 8 : 4) * (c.table == DataType::f32 ? 4 : 2); }
 
-// Lines of cos and sin for row `step`. Rows beyond the last take that one's: they are not stored. From the parameters, which
-// are no registers that are held.
-void Steps::table_address(int step) {
-  Kernel& k = r_.k;
+void table_lines(Rows& r, int step, const Reg& end, const Reg& cos, const Reg& sin) {
+  Kernel& k = r.k;
   k.scope([&] {
     const Reg line = k.b32("table_row"), last = k.b32("last_row");
-    k.add_u32(line, r_.row, step * r_.at.rows_per_step());
-    k.sub_u32(last, r_.seqlen, 1);
+    k.add_u32(line, r.row, step * r.at.rows_per_step());
+    k.sub_u32(last, end, 1);
     k.min_u32(line, line, last);
     k.ld_param_u32(last, "position");
     k.add_u32(line, line, last);
-    for (const auto& [at, name] : {std::pair{&cos_at_, "cos"}, std::pair{&sin_at_, "sin"}}) {
+    for (const auto& [at, name] : {std::pair{&cos, "cos"}, std::pair{&sin, "sin"}}) {
       k.ld_param_u64(*at, name);
-      k.mad_wide_u32(*at, line, table_line_bytes(), *at);
-      k.mad_wide_u32(*at, r_.piece, table_lane_bytes(), *at);
+      k.mad_wide_u32(*at, line, table_line_bytes(r.c), *at);
+      k.mad_wide_u32(*at, r.piece, table_lane_bytes(r.c), *at);
     }
   });
 }
+
+void Steps::table_address(int step) { table_lines(r_, step, r_.seqlen, cos_at_, sin_at_); }
 
 // The lines of cos and sin of all steps to L1, while x is on its way: where registers hold the table of one row at a time
 // each step would wait for L2 anew. Lanes that share a line of the cache ask as one.
@@ -370,7 +369,7 @@ void Steps::prefetch_tables() {
     k.if_(wanted, [&] {
       for (int step = 0; step < r_.at.steps; ++step) {
         table_address(step);
-        for (int more = 0; more < table_line_bytes(); more += r_.at.lanes * table_lane_bytes())
+        for (int more = 0; more < table_line_bytes(r_.c); more += r_.at.lanes * table_lane_bytes(r_.c))
           for (const Reg& at : {cos_at_, sin_at_}) k.emit("prefetch.global.L1", {address(at, more)}, Location::current());
       }
     });
@@ -391,7 +390,7 @@ void Steps::hold_table() {
 void Steps::load_table(int v, int word) {
   Kernel& k = r_.k;
   const bool f32 = r_.c.table == DataType::f32;
-  const int offset = v * r_.at.lanes * table_lane_bytes() + 2 * word * (f32 ? 4 : 2);
+  const int offset = v * r_.at.lanes * table_lane_bytes(r_.c) + 2 * word * (f32 ? 4 : 2);
   const int slot = table_slot(v, word);
   const Vec* words = table_words_.data();
   for (const auto& [to, from] : {std::pair{&cosine_, &cos_at_}, std::pair{&sine_, &sin_at_}}) {
@@ -400,7 +399,7 @@ void Steps::load_table(int v, int word) {
       continue;
     }
     // Of eight pairs both halves at once.
-    if (word == 0) k.ld_global_nc(table_lane_bytes() == 16 ? "v4.b32" : "v2.b32", words->all(), address(*from, offset));
+    if (word == 0) k.ld_global_nc(table_lane_bytes(r_.c) == 16 ? "v4.b32" : "v2.b32", words->all(), address(*from, offset));
     for (int i = 0; i < 2; ++i) unpack(r_, DataType::bf16, (*to)[slot + 2 * i], (*to)[slot + 2 * i + 1], (*words)[word + i]);
     ++words;
   }

@@ -487,13 +487,6 @@ void exp_sum_of_groups(ForwardContext& f, const Vec& sum, const Vec& weighted) {
 void exp_sum_of_block(ForwardContext& f, bool first) {
   Kernel& k = f.k;
   k.scope([&] {
-    if (f.sums_p()) {
-      for (int i = 0; i < f.s_acc.size(); ++i) {
-        k.fma_rn_ftz_f32(f.s_acc[i], f.s_acc[i], f.scale_log2, f.exp_offset[i / 2 % 2]);
-        k.ex2_approx_ftz_f32(f.s_acc[i], f.s_acc[i]);
-      }
-      return;
-    }
     Vec part;
     if (!f.scales_blocks()) part = k.f32("block_sum", 4);
     Vec sum = k.f32("row_block_sum", 2), weighted = sum;
@@ -533,9 +526,12 @@ void exp_sum_of_block(ForwardContext& f, bool first) {
 
 void emit_exp_sum(ForwardContext& f, bool first) {
   Kernel& k = f.k;
-  if (f.checks_block_sums()) {
-    if (f.saves_exps()) emit_exp_sum_direct(f, first);
-    else exp_sum_of_block(f, first);
+  if (f.saves_exps()) {
+    emit_exp_sum_direct(f, first);
+    return;
+  }
+  if (f.checks_block_sums() && !f.sums_p()) {
+    exp_sum_of_block(f, first);
     return;
   }
   if (f.scales_blocks()) {

@@ -4,9 +4,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
+#include "gen/kernels/attention_forward.h"
 #include "tools/flashptx/runner.h"
 #include "tools/flashptx/session.h"
 
@@ -51,6 +53,13 @@ inline KernelConfig kernel_named(const std::string& name) {
   std::string error;
   REQUIRE_MESSAGE(KernelConfig::parse(name, &c, &error), error);
   return c;
+}
+
+// A name that parses and is refused by one sentence with these words.
+inline void check_refused(const std::string& name, const std::vector<std::string>& words) {
+  const std::string said = gen::check_forward(kernel_named(name));
+  for (const std::string& word : words) CHECK_MESSAGE(said.find(word) != std::string::npos, name, ": ", said);
+  CHECK_MESSAGE(said.find('\n') == std::string::npos, name, ": ", said);
 }
 
 }  // namespace flashptx::test
