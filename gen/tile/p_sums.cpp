@@ -13,18 +13,18 @@
 // tile is kept and asked at the tile's end, by the guard. No vote stands in a trip, and nothing in front of P V depends on
 // sums. What that costs is room: P's offset cannot move with the block (rescale_block). It is settled once, behind the
 // last block that has its maximum taken: 2^offset so that the sum of those is below 64 (128 from two, 256 from four checked blocks
-// on), 15 to 60 a block: twice that would let some row of normal data reach 440 about once in two launches of 1e9 scores. A p below 2^-10 is 0, and many such keys may be what a row consists of (a strong local window, a long weak tail): so a row whose sum is, at
+// on), 15 to 60 a block: twice that would, by estimate, let a row of normal data reach 440 about once in two launches of 1e9 scores. A p below 2^-10 is 0, and many such keys may be what a row consists of (a strong local window, a long weak tail): so a row whose sum is, at
 // the tile's end, less than 64 times what its unchecked keys can have lost (2^-10 each) fails its guard too: 1.6 % of the sum at most are lost, with direct words, which end at 2^-7, 12 %. Normal data
-// stand 1.6 to 10 times above that. A warp with a row of which one key carries half or more goes on taking maxima, at offset 8.
+// stand 1.6 to 10 times above that (the least of 1e4 to 2e5 rows drawn). A warp with a row of which one key carries half or more goes on taking maxima, at offset 8.
 // What stays: a late key that carries a part of the row has its p rounded (3 % of its share), where rescale_block put it on a power of two.
 //
 // Expected: 64 additions of 128 keys and the vote's chain of 60 to 80 clocks a trip less (without both, right on normal
 // data alone, kernels were 20 % faster at head_dim 64 and 9 % at 128: tools/bench/results/vote_and_sums_e4m3_h200.csv) for 1 / 8 and 1 / 16 more of
 // P V's tensor time and 10 instructions. Measured in turns, the same plan with and without (p_sums_turns_e4m3_h200.csv): head_dim 64 full with eight chord words + 10 % at 1k
-// and 4k, 12 at 8k, causal 10 and 11 at 1k and 4k (with no chord word 4 to 9 % below eight words without: the special function unit binds then); 128 full + 8 %, causal 9 to 10; plain + 4 to
-// 7 %; fast mode 64 + 24 % at 1k, 11 at 8k, 128 + 22, 18 and 7 at 512, 2k and 8k. head_dim 256, P V in halves of 128 and 136 columns: - 5 to + 1 %, not kept.
-// RMS error on normal data is 1 % above that with rescale_block at the same number of checked blocks, since no later block's largest p is exact
-// (p_sums_e4m3_h200.csv, relative to FlashAttention-3's): so full attention checks twice as many (checked_blocks), for 1 to 2 % of time. On outliers (192 rows, the
+// and 4k, 12 at 8k, causal 10 and 11 at 1k and 4k (with no chord word 4 to 9 % below eight words without: the special function unit binds then); 128 full + 8 %, causal 9 to 10; plain + 2 to
+// 6 %; fast mode 64 + 24 % at 1k, 11 at 8k, 128 + 22, 18 and 7 at 512, 2k and 8k. head_dim 256, P V in halves of 128 and 136 columns: - 5 to + 1 %, not kept.
+// RMS error on normal data is 0.5 to 2 % above that with rescale_block at the same number of checked blocks, since no later block's largest p is exact
+// (p_sums_e4m3_h200.csv, relative to FlashAttention-3's): so full attention checks twice as many (checked_blocks), for 1 to 6 % of time. On outliers (192 rows, the
 // emulator) 1.47e-3 at 16k keys and 1.30e-3 at 32k beside 1.54 and 1.41e-3 without: their rows take maxima, or are done again.
 // In 16 bit, the ones in a slab that every stage reaches by its LBO (V is MN-major), the sums left in the accumulators, head_dim 64: - 3 % at 512, - 6 at 1k, - 8 at 4k and
 // 16k, plain + 1 to 2 % (p_sums_bf16_h200.csv): one product in nine is one too many where tensor cores are at 71 %. Not kept.
