@@ -247,7 +247,8 @@ namespace {
 
 // One Q buffer, O staged elsewhere: Q goes back as soon as the tile's last Q K^T is complete, a softmax and a product
 // before the tile ends. At head_dim 256 nothing else hid the latency of the next Q (64 KB; at 1k a tile takes 40,000 clocks):
-// + 2.6 % at 512, 1.1 % at 1k, 0.4 % at 2k; in 8 bit with V by rows 5 % at 512.
+// + 2.6 % at 512, 1.1 % at 1k, 0.4 % at 2k; in 8 bit with V by rows 5 % at 512. The rest of that wait, 2.7 % of a warp's time at 1k, is worth
+// nothing: Q asked of L2 a trip ahead (cp.async.bulk.prefetch.tensor) + 0.4 to - 3 % (tile_ends_d256_h200.csv).
 bool releases_q_early(const KernelConfig& c) {
   if (c.plan.q_stages != 1 || !c.plan.o_own_buffer || c.plan.symmetric) return false;
   for (const Step& s : c.plan.table()->steps)

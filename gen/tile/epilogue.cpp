@@ -3,6 +3,13 @@
 // TMA clips rows at seqlen_q, so tail tiles need no special case. LSE = ln 2 * (mc + log2(row_sum)), natural
 // logarithm of the scaled scores; a row without keys has row_sum 0: O = 0, LSE = -inf. O is staged on the
 // tile's own Q slice (free after the last Q K^T) unless the plan gives it a buffer.
+//
+// In two passes, where the buffer holds half of O (head_dim 256), a warp waits in between until TMA has read the first, behind the
+// next tile's loads: 1,000 clocks, at 512 keys in 8 bit 7 % of a warp's time (samples of ncu). A kernel that does not wait, and is wrong,
+// is 1.5 % faster there, 0 to 1.3 elsewhere: the other warpgroup works meanwhile, and from 1k on power binds (1.6 to 1.75 GHz).
+// Tried and dropped (tools/bench/results/tile_ends_d256_h200.csv): the other half on the K stage that the tile read last, freed behind the next
+// tile's first Q K^T, - 1 to - 5 % (waiting for that stage's next block grew by as much); that with this Q K^T issued in front of
+// the store, - 3 to - 6.
 #include <algorithm>
 #include <cfloat>
 

@@ -14,7 +14,8 @@
 // Seven warps, for head_dim 256: three need 2700 clocks for a block of 128 x 256 there, which tensor cores finish in 2048. 512 threads leave
 // consumers 232 registers and 128 at entry, so that P V goes in halves (C7602) and the schedule is `rotated`. Predicted 2350 to 2450
 // clocks a trip for 3230; measured 3060 (all marks, 3204 less their cost): the chain of one warpgroup binds, exponentials 1100 of it. 1k
-// full + 3.5 %, causal + 2.6 %; against the pass in front at 2k full - 4.5 %, causal 0. The plain softmax adds 0.4 % at 1k full and 3 %
+// full + 3.5 %, causal + 2.6 %, or shared memory: Q K^T 768 clocks, P V 512, TMA 512 and the transposition 512 are 2304; chord words
+// (half of the exponentials) are worth 0 to - 3 % (tile_ends_d256_h200.csv); against the pass in front at 2k full - 4.5 %, causal 0. The plain softmax adds 0.4 % at 1k full and 3 %
 // causal, 6 and 4 % at 512 (tools/bench/results/seven_transposers_e4m3_h200.csv). At head_dim 64 and 128 two consumer
 // warpgroups with seven transposing warps lose to three with three: 1 to 4 % on short causal rows, 10 to 20 % at 4k.
 // Blocks of 64 keys, at head_dim up to 64: V^T fills half of each row of 128 bytes, so that four warpgroups of 112 registers fit (S 32, O 32, P 8), as in 16 bits.
