@@ -108,7 +108,7 @@ std::string describe(const ForwardPlan& plan, const std::string& reason) {
 
 // ---- Planning
 
-Attention::Attention(Device& device, int sm_margin) : device_(device), prepare_(device), sm_margin_(sm_margin) {}
+Attention::Attention(Device& device, int sm_margin) : device_(device), prepare_(device, sm_margin == 0), sm_margin_(sm_margin) {}
 
 Attention::~Attention() {
   for (auto& [name, entry] : kernels_)
@@ -307,8 +307,9 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
   }
   if (Status s = kernel_for(config, choice.ptx, &plan->kernel_); !s.ok()) return s;
   plan->name_ = config.name();
-  // CUDA graphs take programmatic launches from 12.3 on.
-  plan->can_overlap_ = config.problem.eight_bit() && choice.ptx.empty() && device_.info().driver_version >= 12030;
+  // A text of the caller's may not wait for the kernel before it; marks are written before ours do. And a grid that waits would stand on the
+  // multiprocessors that are to be left free.
+  plan->dims_.programmatic_dependent = choice.ptx.empty() && !config.plan.traced() && sm_margin_ == 0 && device_.info().launches_dependents();
   if (Status s = set_grid(*plan); !s.ok()) return s;
   plan->arguments_ = scalars(problem);
   ForwardProblem seen = problem;  // by the kernel
@@ -348,7 +349,7 @@ Status ForwardPlan::encode(const ForwardPointers& at) {
   return {};
 }
 
-Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) {
+Status ForwardPlan::run(const ForwardPointers& at, Stream stream) {
   if (problem_.empty()) return {};
   if (Status s = check_pointers(problem_, at); !s.ok()) return s;
   const bool transposes = transposed_bytes_ != 0 && problem_.seqlen_k > 0;
@@ -358,10 +359,8 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) 
                            "workspace is address " + std::to_string(at.workspace) + ": the plan wants " +
                                std::to_string(workspace_bytes_) + " bytes at a multiple of 16");
   }
-  if (transposes && !in_background()) {
+  if (transposes && !in_background())
     if (Status s = owner_->prepare_.transpose_v(transpose_, at.v, at.workspace, stream); !s.ok()) return s;
-    overlap = true;
-  }
   ForwardArguments arguments;
   {
     std::lock_guard lock(mutex_);
@@ -386,7 +385,6 @@ Status ForwardPlan::run(const ForwardPointers& at, Stream stream, bool overlap) 
   } else if (binding.tail) {
     arguments.tail_first = tiles_;
   }
-  dims.programmatic_dependent = overlap && can_overlap_;
   if (!binding.tile_counter && !binding.v_flags && !cuts) return device.launch(kernel_->loaded, dims, params, binding.count, stream);
   return device.launch_choosing(kernel_->loaded, dims, params, binding.count, stream, [&](bool captured) {
     if (binding.tile_counter) arguments.tile_counter = owner_->next_counter(captured);

@@ -36,10 +36,10 @@ class Attention;
 
 class ForwardPlan {
  public:
-  // Enqueues on `stream`. Thread-safe. `overlap`: the launch before it on the stream is Prepare's of V alone; an 8-bit kernel
-  // then starts while that one ends, and waits for it before it reads V. Q and K are complete by then: of Prepare's launches
-  // for V the first never overlaps.
-  Status run(const ForwardPointers& at, Stream stream, bool overlap = false);
+  // Enqueues on `stream`. Thread-safe. A generated kernel starts while the kernel before it on the stream ends, if that one lets it: launch
+  // and prologue are hidden. It waits for that one's end before it touches memory, as each kernel of ours does in every CTA, so that all
+  // launches before are over by then: counters, flags and workspaces of consecutive launches never meet.
+  Status run(const ForwardPointers& at, Stream stream);
 
   const std::string& describe() const { return description_; }
   const std::string& kernel_name() const { return name_; }  // "" for an empty problem
@@ -69,7 +69,6 @@ class ForwardPlan {
   std::uint32_t tiles_ = 0;  // of a kernel that can cut some
   SplitTail tail_;               // which of them are, where a run has the workspace for it
   std::size_t tail_offset_ = 0;  // of their parts in the workspace
-  bool can_overlap_ = false;  // the kernel waits for the one before it: griddepcontrol.wait is in its text
   TransposeProblem transpose_;  // with transposed_bytes_
 
   std::mutex mutex_;  // guards the four below

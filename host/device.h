@@ -73,6 +73,8 @@ struct DeviceInfo {
   std::size_t l2_bytes = 0;
   int driver_version = 0;          // 13000 for CUDA 13.0; 0 for the emulator
   std::string driver_text;         // "580.159.04" where it can be read
+  // Whether LaunchDims::programmatic_dependent may be asked for: CUDA graphs can hold such launches from 12.3 on.
+  bool launches_dependents() const { return driver_version >= 12030; }
 };
 
 struct LaunchDims {
@@ -80,7 +82,9 @@ struct LaunchDims {
   std::uint32_t block[3] = {1, 1, 1};
   std::uint32_t cluster[3] = {1, 1, 1};  // equal to .reqnctapercluster, or 1
   std::uint32_t shared_bytes = 0;        // dynamic shared memory
-  bool programmatic_dependent = false;   // may start before the previous kernel of the stream has ended
+  // May start before the previous kernel of the stream has ended, if that one lets it: only for a kernel that waits (griddepcontrol) before
+  // it touches global memory. Behind anything else than a kernel, a fill or a copy, it means nothing.
+  bool programmatic_dependent = false;
 };
 
 // A loaded entry point. Owned by the Device that made it; valid until unload() or the device's end.

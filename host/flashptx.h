@@ -4,6 +4,11 @@
  * passed as void*; NULL is the default stream. Pointers to tensors are device pointers of the
  * context's device. Every struct begins with `size`: set it to sizeof of that struct and zero the
  * rest, so that a library newer than the header it was compiled with knows which fields exist.
+ *
+ * Kernels are launched as programmatic dependents (drivers from CUDA 12.3 on): one may begin while the kernel before it on the stream
+ * ends, if that one lets it, and waits until it is complete before it reads or writes memory. For callers the stream's order is
+ * what it was. Ours let the next one in early too: a kernel of yours may be launched so behind them, and must then wait itself
+ * (cudaGridDependencySynchronize, griddepcontrol.wait), in every block before it ends, whatever it reads.
  * Next: host/c_api.cpp (this file's bodies), host/attention.h (the same in C++).
  */
 #ifndef FLASHPTX_H
@@ -62,7 +67,8 @@ typedef struct flashptx_options {
   int32_t use_ordinal; /* 0: the calling thread's current CUDA context, else the first 9.0 GPU's
                           primary context (the one that the CUDA runtime and PyTorch use) */
   int32_t ordinal;     /* with use_ordinal = 1: CUDA device number, as the runtime numbers them */
-  int32_t sm_margin;   /* SMs left free for other kernels (NCCL, say); grids shrink by it; >= 0 */
+  int32_t sm_margin;   /* SMs left free for other kernels (NCCL, say); grids shrink by it, and no kernel begins
+                          before the one in front of it has ended; >= 0 */
   int32_t cache_off;   /* 1: assembled kernels are not kept on disk */
   /* NULL: $FLASHPTX_CACHE_DIR, $XDG_CACHE_HOME/flashptx or ~/.cache/flashptx. FLASHPTX_CACHE=0 in
    * the environment turns the cache off. */
@@ -104,7 +110,7 @@ typedef struct flashptx_forward_problem {
   flashptx_strides q, k, v, o;
   const char* kernel; /* NULL: chosen for you; else a kernel name such as
                          attn_fwd_bf16_d128_causal__q128_kv128_s2__overlap_pp_lazy8_dyn */
-  const char* ptx;    /* NULL: generated; else PTX text run in place of the named kernel's */
+  const char* ptx;    /* NULL: generated; else PTX text run in place of the named kernel's, behind the end of the kernel before it */
 
   /* E4M3 and E5M2 only; zero means the default. A tensor is its 8-bit values times its fp32 scale, which is
    * data[batch * scale.batch + head * scale.head + row / scale.block_rows]. */

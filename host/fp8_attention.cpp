@@ -203,8 +203,7 @@ Status Fp8Plan::run(const Fp8Pointers& at, Stream stream) {
   if (problem_.seqlen_k > 0)
     inner.k_scale = at.workspace + k_.scales, inner.v_scale = at.workspace + v_.scales;
   if (forward_->workspace_bytes() != 0) inner.workspace = at.workspace + forward_workspace_;
-  const bool after_v = problem_.seqlen_k > 0;  // the launch in front of this one is V's
-  if (Status s = forward_->run(inner, stream, after_v); !s.ok() || !turns_o_) return s;
+  if (Status s = forward_->run(inner, stream); !s.ok() || !turns_o_) return s;
   PreparePointers turn;
   turn.x = turn.y = at.o;
   return named("O", prepare_->run(turn_o_, turn, stream));

@@ -315,15 +315,14 @@ Status Prepare::entry_for(const PrepareConfig& config, Entry** out) {
 }
 
 Status Prepare::launch(const Entry& e, PrepareArguments& arguments, std::int64_t ctas, std::int64_t batch,
-                       Stream stream, bool overlap) {
+                       Stream stream) {
   if (ctas > INT32_MAX) return unsupported("seqlen * heads needs more than 2^31 - 1 CTAs: split the heads");
   LaunchDims dims;
   dims.grid[0] = static_cast<std::uint32_t>(ctas);
   dims.grid[1] = static_cast<std::uint32_t>(batch);
   dims.block[0] = static_cast<std::uint32_t>(e.facts.block_threads);
   dims.shared_bytes = e.facts.shared_bytes;
-  // CUDA graphs take programmatic launches from 12.3 on.
-  dims.programmatic_dependent = overlap && device_.info().driver_version >= 12030;
+  dims.programmatic_dependent = early_ && device_.info().launches_dependents();
   void* params[32];
   const std::size_t n = e.offsets.size();
   for (std::size_t i = 0; i < n; ++i) params[i] = reinterpret_cast<char*>(&arguments) + e.offsets[i];
@@ -345,10 +344,8 @@ Status Prepare::run(const PrepareProblem& p, const PreparePointers& at, Stream s
     const std::int64_t each = heads_each(p, c, tiles, device_.info().multiprocessors), groups = blocks(p.heads, each);
     set_groups(groups, &arguments);
     arguments.heads_per_cta = static_cast<std::uint32_t>(each);
-    // Behind amax, which no launch of ours overlaps with what is before it: so it began when x, cos and sin were complete, and
-    // the kernel that overlaps it may read those at once. It waits for amax before it reads a magnitude or writes anything.
-    const bool overlap = c.follows_amax() && p.fixed_scale == 0;
-    if (Status s = launch(*e, arguments, tiles * groups, p.batch, stream, overlap); !s.ok()) return s;
+    // Nothing may stand between amax and the quantisation, which reads x, cos and sin while amax runs.
+    if (Status s = launch(*e, arguments, tiles * groups, p.batch, stream); !s.ok()) return s;
   }
   return {};
 }

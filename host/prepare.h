@@ -68,7 +68,9 @@ struct PrepareArguments;
 
 class Prepare {
  public:
-  explicit Prepare(Device& device) : device_(device) {}
+  // `early`: kernels may start while the one before them on the stream ends, if that one lets them and the device can; they then wait for its
+  // end before they touch memory (LaunchDims::programmatic_dependent).
+  explicit Prepare(Device& device, bool early = true) : device_(device), early_(early) {}
   ~Prepare();
   Prepare(const Prepare&) = delete;
   Prepare& operator=(const Prepare&) = delete;
@@ -91,11 +93,10 @@ class Prepare {
     std::vector<std::size_t> offsets;  // of its parameters in PrepareArguments
   };
   Status entry_for(const PrepareConfig& config, Entry** out);
-  // `overlap`: it may start while the kernel before it on the stream ends.
-  Status launch(const Entry& e, PrepareArguments& arguments, std::int64_t tiles, std::int64_t batch, Stream stream,
-                bool overlap = false);
+  Status launch(const Entry& e, PrepareArguments& arguments, std::int64_t tiles, std::int64_t batch, Stream stream);
 
   Device& device_;
+  const bool early_;
   std::mutex mutex_;  // guards entries_
   std::map<std::string, Entry> entries_;
 };

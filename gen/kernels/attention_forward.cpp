@@ -1013,6 +1013,8 @@ void emit_header(Kernel& k, const KernelConfig& c, const LaunchFacts& facts, con
        num(facts.shared_bytes) + " bytes");
   line("  (raise MAX_DYNAMIC_SHARED_SIZE_BYTES first). Pass parameters as a kernelParams array, never as a packed");
   line("  buffer: tensor maps are 64-byte aligned. All maps: rank 4, 128-byte swizzle, zero fill.");
+  if (!c.plan.traced())
+    line("  It may be a programmatic dependent of the grid before it: every CTA waits for that before it touches memory.");
   for (const ParamFact& p : facts.params) {
     std::string what = "  " + p.name + ": ";
     if (p.kind == ParamKind::tensor_map) {

@@ -204,6 +204,8 @@ EmittedKernel emit_attention_symmetric(const KernelConfig& config, std::string* 
     writer = k.b32("trace_writer");
     k.add_u32(writer, f.warpgroup, 1);
   }
+  emit_let_next_grid(f);
+  emit_wait_for_grids(f);
   trace_start(f, writer.valid() ? Operand(writer) : Operand(0), false);
   Budget budget;
   Reg again = k.pred("more_tiles");

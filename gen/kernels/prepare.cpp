@@ -88,7 +88,7 @@ void add_sink(LaunchFacts& f, const PrepareConfig& c) {
     add(f, "per_tensor", ParamKind::u32, "1: one value for the whole tensor, 0: one for each (batch, head)");
   } else if (c.sink == Sink::quantize) {
     add(f, "amax", ParamKind::pointer, std::string("fp32 (batch, heads), or 1: what prep_amax wrote; not read with a fixed_scale") +
-        (c.follows_amax() ? "; it may still run (programmatic launch)" : ""));
+        (reads_ahead(c) ? "; it may still run if it was launched right before (programmatic launch)" : ""));
     add(f, "scales", ParamKind::pointer, "fp32, as many: x is about scale * y, scale = amax / " + limit, true);
     add(f, "per_tensor", ParamKind::u32, "1: one value for the whole tensor, 0: one for each (batch, head)");
     add(f, "fixed_scale", ParamKind::f32, "0: the scale follows from amax; else this scale, > 0");
@@ -269,6 +269,9 @@ EmittedKernel emit_prepare(const PrepareConfig& c, std::string* line_table) {
   k.header("");
   k.header("Launch: grid (" + f.grid + "), block " + std::to_string(f.block_threads) + ", " +
            (f.shared_bytes == 0 ? "no dynamic shared memory." : "dynamic shared memory " + std::to_string(f.shared_bytes) + " bytes."));
+  k.header("  It may be a programmatic dependent of the grid before it: every thread waits for that before it touches memory" +
+           std::string(reads_ahead(c) ? "," : "."));
+  if (reads_ahead(c)) k.header("  but behind amax, which has waited for what was before, only before it touches what amax wrote or writes anything.");
   for (const ParamFact& p : f.params) {
     k.header("  " + p.name + ": " + p.meaning);
     k.param(p.name, ptx_name(p.kind));

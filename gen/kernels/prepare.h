@@ -41,7 +41,7 @@ struct PrepareConfig {
   std::string name() const;
   static bool parse(const std::string& name, PrepareConfig* out, std::string* error);
   bool has_output() const { return sink != Sink::amax; }
-  // Launched behind amax, from the last row to the first and before amax has ended: prepare_rows.cpp says how.
+  // Launched right behind amax, from the last row to the first: prepare_rows.cpp says how.
   bool follows_amax() const { return sink == Sink::quantize && !transposed; }
 };
 

@@ -23,6 +23,7 @@ int transpose_threads(const PrepareConfig& config);
 void emit_rows(Kernel& k, const PrepareConfig& config);
 int rows_threads(const PrepareConfig& config);
 bool takes_heads(const PrepareConfig& config);  // several in turn, heads_per_cta at most
+bool reads_ahead(const PrepareConfig& config);  // x, cos and sin while amax, launched before it, still runs
 int rows_ctas_per_sm(const PrepareConfig& config);  // that registers are left for
 int tile_rows(const PrepareConfig& config);  // that a CTA does; of quantize_blocks: that it holds
 int rows_to_hold(const PrepareConfig& config, std::int64_t block_rows);  // config.rows for such blocks

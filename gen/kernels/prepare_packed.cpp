@@ -96,6 +96,7 @@ void Packed::places() {
     k.mad_wide_u32(base, r.piece, 16, base);
     k.ld_param_u64(stride, "x_stride_seq");
     k.sub_u32(last, r.end, 1);
+    r.meet_other_grids();
     for (int s = 0; s < steps; ++s) {
       k.add_u32(row, r.row, s * r.at.rows_per_step());
       k.setp("lt", "u32", inside_[s], row, r.end);
@@ -150,7 +151,7 @@ void Packed::prefetch(const Reg& at) {
 
 void Packed::load_row(int step, const Reg& at, const Reg* when) {
   for (int v = 0; v < r.at.vectors; ++v) {
-    Instr& load = k.emit("ld.global.nc.L1::no_allocate.v4.b32", {r.vector(step, v), address(at, 16 * v * lanes)}, Location::current());
+    Instr& load = k.ld_global("L1::no_allocate.v4.b32", r.vector(step, v), address(at, 16 * v * lanes));
     if (when != nullptr) load.when(*when);
   }
 }
@@ -256,11 +257,11 @@ void Packed::emit() {
   r.declare();
   scales_ = std::make_unique<Scales>(r);
   steps_ = std::make_unique<PackedSteps>(r, *scales_);
+  steps_->share_fragments();
   places();
   steps_->share_tables();
   load_rows();
-  steps_->share_fragments();
-  k.bar_sync_all(0).note("fragments, written while rows are on their way");
+  k.bar_sync_all(0).note("fragments, written before the grid in front was waited for");
   const Reg more = k.pred("has_more_heads");
   k.loop("heads", [&] {
     one_head(more);

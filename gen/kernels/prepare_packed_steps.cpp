@@ -51,26 +51,26 @@ void PackedSteps::share_tables() {
 
 void PackedSteps::load_half(const Vec& words, const Vec& value, const Reg& cos, const Reg& sin, int offset) {
   if (r.c.table == DataType::f32) {
-    k.ld_global_nc("v4.f32", value.slice(0, 4), address(cos, offset));
-    k.ld_global_nc("v4.f32", value.slice(4, 4), address(sin, offset));
+    k.ld_global("v4.f32", value.slice(0, 4), address(cos, offset));
+    k.ld_global("v4.f32", value.slice(4, 4), address(sin, offset));
     for (int i = 0; i < 4; ++i) k.cvt_rn_x2_f32("bf16", words[i], value[2 * i + 1], value[2 * i]);
   } else {
-    k.ld_global_nc("v2.b32", words.slice(0, 2), address(cos, offset));
-    k.ld_global_nc("v2.b32", words.slice(2, 2), address(sin, offset));
+    k.ld_global("v2.b32", words.slice(0, 2), address(cos, offset));
+    k.ld_global("v2.b32", words.slice(2, 2), address(sin, offset));
   }
 }
 
 void PackedSteps::load_interleaved(const Vec& words, const Vec& value, const Reg& cos, const Reg& sin, int offset) {
   if (r.c.table == DataType::f32) {
-    k.ld_global_nc("v4.f32", value.slice(0, 4), address(cos, offset));
-    k.ld_global_nc("v4.f32", value.slice(4, 4), address(sin, offset));
+    k.ld_global("v4.f32", value.slice(0, 4), address(cos, offset));
+    k.ld_global("v4.f32", value.slice(4, 4), address(sin, offset));
     for (int i = 0; i < 4; ++i) k.cvt_rn_x2_f32("bf16", words[i], value[4 + i], value[i]);
     return;
   }
   k.scope([&] {
     const Vec narrow = k.b32("narrow_pair", 4);
-    k.ld_global_nc("v2.b32", narrow.slice(0, 2), address(cos, offset));
-    k.ld_global_nc("v2.b32", narrow.slice(2, 2), address(sin, offset));
+    k.ld_global("v2.b32", narrow.slice(0, 2), address(cos, offset));
+    k.ld_global("v2.b32", narrow.slice(2, 2), address(sin, offset));
     for (int i = 0; i < 4; ++i) k.prmt_b32(words[i], narrow[i / 2], narrow[2 + i / 2], hex(i % 2 ? 0x7632 : 0x5410));
   });
 }

@@ -8,13 +8,19 @@
 // them in registers, blocks find them in L1. The next head's rows are asked for as soon as there are registers for them.
 // Without RoPE a CTA does one head: in turn they were slower (73 to 80 % of a copy against 90), for rounds of few CTAs end unevenly.
 //
-// Quantisation with amax's magnitudes goes from the last tile to the first, as L2 still holds the last that amax read, and is launched
-// before amax has ended (griddepcontrol, PTX ISA 9.7.13.13): with RoPE or Hadamard its first rows, cos and sin are on their way while
-// amax's last CTAs run.
-// Amax itself is launched when all before it is complete, so x, cos and sin are. What amax and the fill before it write is read, and
-// anything at all is written, only behind griddepcontrol.wait, which returns when amax is complete and its memory visible; every
-// thread waits, so that who waits for this grid has waited for amax too. Per head, RoPE half, Hadamard, 16k tokens on an H200: 61.6 us
-// became 59.7 (d = 64), 67.4 became 64.0 (256), and by the early start alone 64.9 became 62.6 (128; by the order alone 64.5).
+// Every kernel may be launched before the one in front of it has ended (griddepcontrol, PTX ISA 9.7.13.13): coordinates, signs and H_16 are
+// done under that one's tail. griddepcontrol.wait returns when it is complete and its memory visible: it stands in front of the first
+// access to global memory, in every thread, so that who waits for this grid has waited for those before it too, and behind it the grid
+// that follows is let in. What is read behind it is no ld.global.nc: that is for memory that nobody writes while the kernel runs,
+// and ptxas moves it across the wait.
+//
+// Quantisation with amax's magnitudes goes from the last tile to the first, as L2 still holds the last that amax read, and reads ahead: its
+// first rows, cos and sin are on their way while amax's last CTAs run. Amax lets it in behind its own wait, when all before amax is
+// complete; so x, cos and sin are. With a fixed scale no amax has waited, and it waits itself before it reads them. What amax and the
+// fill before it write is read, and anything at all is written, only behind a second wait. Per head, RoPE half, Hadamard, 16k tokens
+// on an H200, where amax itself was not let in early: 61.6 us became 59.7 (d = 64), 67.4 became 64.0 (256), and by the early start alone
+// 64.9 became 62.6 (128; by the order alone 64.5). Not measured: early launches of the others, loads that were .nc before, rows read ahead
+// without RoPE and Hadamard.
 //
 // Tried and not taken (tools/bench/results/prepare_ring_h200.csv): x, cos and sin through shared memory by cp.async, a ring of rows for
 // each thread, and four lanes a row at d = 128. Foretold for blocks with RoPE half and Hadamard: 31 to 36 us, as rows in flight would no
@@ -178,12 +184,10 @@ void Frame::next_head(const Reg& more) {
 
 // The pieces of one row of this thread; zeros for a row that is not there.
 void Frame::load_row(int step, const std::vector<Reg>& words, const Reg& when) {
-  // Read once; but in place, or by another CTA's RoPE, memory may be written while this kernel runs.
-  const std::string load = c.sink == Sink::store ? "ld.global.L1::no_allocate.v4.b32" : "ld.global.nc.L1::no_allocate.v4.b32";
   for (int v = 0; v < r.at.vectors; ++v) {
     const std::vector<Reg> piece(words.begin() + 4 * v, words.begin() + 4 * v + 4);
     for (const Reg& word : piece) k.mov_b32(word, 0);
-    k.emit(load, {piece, address(r.x_at, 16 * v * r.at.lanes)}, Location::current()).when(when);
+    k.ld_global("L1::no_allocate.v4.b32", piece, address(r.x_at, 16 * v * r.at.lanes)).when(when).note(v ? "" : "read once");
   }
   if (step + 1 < r.at.steps || r.at.trips > 1) next_step(r.x_at, "x_stride_seq");
 }
@@ -237,10 +241,9 @@ void Frame::stream(Steps* steps, Scales* scales) {
   first_chunk();
   find("x", r.x_at);
   find("y", r.y_at);
+  r.meet_other_grids();
   if (c.sink == Sink::amax) scales->clear();
-  // Rows are on their way while amax is waited for. But without a step ptxas moves their loads behind the wait, and takes 63 registers
-  // where it needs 48.
-  const bool ahead = steps != nullptr && r.at.trips == 1;
+  const bool ahead = reads_ahead(c);
   if (c.sink == Sink::quantize && !ahead) scales->read();
   const auto trip = [&] {
     load(steps);
@@ -274,6 +277,7 @@ void Frame::stream_heads(Steps* steps, Scales* scales) {
   first_chunk();
   find("x", r.x_at);
   find("y", r.y_at);
+  r.meet_other_grids();
   load(steps);
   if (holds_table(c, r.at)) steps->hold_table();
   meet();
@@ -381,6 +385,7 @@ void Frame::blocks(Steps* steps, Scales* scales) {
   k.sub_u32(count, r.end, first_);
   k.setp("le", "u32", fits, count, r.at.rows());
   k.if_else(fits, [&] { held_blocks(steps, scales); }, [&] {
+    r.meet_other_grids();
     for_heads([&] {
       first_chunk();
       long_block(steps, scales);
@@ -400,6 +405,7 @@ void Frame::held_blocks(Steps* steps, Scales* scales) {
     scales->write_block();
   };
   find("x", r.x_at);
+  r.meet_other_grids();
   load(steps);
   meet();
   if (!turns) {
@@ -450,8 +456,6 @@ void Frame::long_block(Steps* steps, Scales* scales) {
 Rows::Rows(Kernel& kernel, const PrepareConfig& config) : k(kernel), c(config), at(row_layout(config)) {}
 
 void Rows::declare_coordinates() {
-  k.griddepcontrol_launch_dependents().note(std::string(c.sink == Sink::amax ? "quantisation" : "attention") +
-                                            " may take its place on an SM as soon as one is free");
   k.section("coordinates");
   thread = k.b32("thread"), piece = k.b32("piece"), batch = k.b32("batch"), head = k.b32("head");
   heads = k.b32("heads"), tile = k.b32("tile"), seqlen = k.b32("seqlen"), row = k.b32("row"), end = k.b32("row_end");
@@ -462,6 +466,20 @@ void Rows::find_coordinates() {
   k.and_b32(piece, thread, at.lanes - 1);
   k.ld_param_u32(seqlen, "seqlen");
   tile_and_head(k, tile, head, batch, heads, 1, c.follows_amax());
+}
+
+void Rows::meet_other_grids() {
+  if (reads_ahead(c)) {
+    k.scope([&] {
+      const Reg fixed = k.f32("fixed_scale"), alone = k.pred("no_amax_before");
+      k.ld_param_f32(fixed, "fixed_scale");
+      k.setp("ne", "f32", alone, fixed, f32_imm(0));
+      k.griddepcontrol_wait().when(alone).note("else amax has waited for all of x, before it let this grid in");
+    });
+  } else {
+    k.griddepcontrol_wait().note("the grid before is complete: up to here only parameters and shared memory");
+  }
+  k.griddepcontrol_launch_dependents().note("the grid behind this one may take its place on an SM as soon as one is free");
 }
 
 void Rows::first_head() {
@@ -514,7 +532,8 @@ RowLayout row_layout(const PrepareConfig& c) {
   at.threads = most_threads;
   // A tile of 16 to 32 KB: butterflies leave registers for one row at a time.
   const int steps = at.vectors <= 2 ? 4 : 2;
-  at.steps = !mixes_by_mma(c, at) && c.hadamard != Hadamard::none ? 1 : steps;
+  const bool spills = c.sink == Sink::quantize && at.vectors > 8;  // 144, 176, 208 and 240 columns, 52 to 412 bytes
+  at.steps = spills || (!mixes_by_mma(c, at) && c.hadamard != Hadamard::none) ? 1 : steps;
   at.trips = steps / at.steps;
   return at;
 }
@@ -526,6 +545,8 @@ bool takes_heads(const PrepareConfig& c) {
   share_row(c, &at);
   return c.rope != Rope::none && (c.sink != Sink::quantize_blocks || at.vectors <= 4);
 }
+
+bool reads_ahead(const PrepareConfig& c) { return c.follows_amax() && row_layout(c).trips == 1; }
 
 bool holds_table(const PrepareConfig& c, const RowLayout& at) {
   return !c.packed && takes_heads(c) && c.sink != Sink::quantize_blocks && at.vectors <= (c.hadamard == Hadamard::none ? 4 : 2);
@@ -546,7 +567,7 @@ int rows_ctas_per_sm(const PrepareConfig& c) {
     const bool wide = at.vectors > 4 || (at.vectors == 4 && mixes && c.sink == Sink::amax);
     warps = at.vectors > 7 ? 8 : wide ? 12 : at.vectors > 2 ? 16 : mixes ? 24 : 32;
   } else if (c.rope == Rope::none && c.hadamard == Hadamard::none) {
-    warps = words <= 32 ? 32 : 24;
+    warps = words > 32 ? 24 : c.sink == Sink::quantize && at.vectors > 2 ? 40 : 32;
   } else if (mixes_by_mma(c, at) && at.vectors <= 4) {
     const bool rope = c.rope != Rope::none;
     if (words > 32 || (rope && at.lanes == 8 && at.vectors == 4)) warps = 16;

@@ -62,6 +62,8 @@ struct Rows {
   void first_head();
   // Whether `which` is still one of this CTA's. Heads a CTA are a power of two, so that no register holds which is the last.
   void has_head(const Reg& is, const Reg& which);
+  // In each thread, in front of its first access to global memory, loads and prefetches included (prepare_rows.cpp says how).
+  void meet_other_grids();
   // Declares what the parts need of the frame, once its coordinates are known.
   void declare();
   Reg thread, piece, batch, head, heads, tile, seqlen;

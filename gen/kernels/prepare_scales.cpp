@@ -177,11 +177,10 @@ void Scales::add_to_amax() {
 }
 
 // The scale of this head; one CTA of those that share it writes it.
-// Behind amax every thread waits first, so that this grid's end is amax's too; and no ld.global.nc, for this kernel may have begun
-// while amax was written.
+// Behind amax every thread waits first, so that this grid's end is amax's too.
 void Scales::read() {
   Kernel& k = r_.k;
-  if (r_.c.follows_amax()) k.griddepcontrol_wait().note("amax is complete");
+  if (reads_ahead(r_.c)) k.griddepcontrol_wait().note("amax is complete");
   head_index();
   k.scope([&] {
     const Reg at = k.b64("amax_at"), fixed = k.f32("fixed_scale"), follows = k.pred("scale_follows"), writes = k.pred("writes_scale"),
@@ -191,8 +190,7 @@ void Scales::read() {
     k.if_else(follows, [&] {
       k.ld_param_u64(at, "amax");
       k.add_u64(at, at, index_);
-      if (r_.c.follows_amax()) k.ld_global_f32(largest, address(at));
-      else k.ld_global_nc("f32", largest, address(at));
+      k.ld_global_f32(largest, address(at));
       to_inverse();
     }, [&] { k.rcp_rn_f32(inverse, fixed); });
     k.ld_param_u32(whole, "per_tensor");

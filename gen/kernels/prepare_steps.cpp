@@ -395,11 +395,11 @@ void Steps::load_table(int v, int word) {
   const Vec* words = table_words_.data();
   for (const auto& [to, from] : {std::pair{&cosine_, &cos_at_}, std::pair{&sine_, &sin_at_}}) {
     if (f32) {
-      k.ld_global_nc("v4.f32", to->slice(slot, 4), address(*from, offset));
+      k.ld_global("v4.f32", to->slice(slot, 4), address(*from, offset));
       continue;
     }
     // Of eight pairs both halves at once.
-    if (word == 0) k.ld_global_nc(table_lane_bytes(r_.c) == 16 ? "v4.b32" : "v2.b32", words->all(), address(*from, offset));
+    if (word == 0) k.ld_global(table_lane_bytes(r_.c) == 16 ? "v4.b32" : "v2.b32", words->all(), address(*from, offset));
     for (int i = 0; i < 2; ++i) unpack(r_, DataType::bf16, (*to)[slot + 2 * i], (*to)[slot + 2 * i + 1], (*words)[word + i]);
     ++words;
   }

@@ -129,6 +129,7 @@ void load_keys(Rows& r, const Place& at, const Vec& raw) {
   k.mad_lo_u64(from, wide, stride, from);
   k.mul_wide_u32(wide, at.column_chunk, chunk);
   k.add_u64(from, from, wide);
+  r.meet_other_grids();
   const int pieces = chunk / piece_columns(r.c);
   int before = 0;
   for (int i = 0; i < 4; ++i) {
@@ -144,7 +145,7 @@ void load_keys(Rows& r, const Place& at, const Vec& raw) {
     for (int piece = 0; piece < pieces; ++piece) {
       const std::vector<Reg> words = raw.slice(4 * (pieces * i + piece), 4);
       for (const Reg& w : words) k.mov_b32(w, 0);
-      k.ld_global_nc_L1_no_allocate("v4.b32", words, address(from, piece * r.c.head_dim)).when(inside);
+      k.ld_global("L1::no_allocate.v4.b32", words, address(from, piece * r.c.head_dim)).when(inside);
     }
   }
 }
@@ -179,7 +180,6 @@ void emit_transpose(Kernel& k, const PrepareConfig& c) {
   // Loads in flight are what this kernel lives on: as many threads as their registers allow.
   k.min_ctas_per_sm(std::clamp((c.transposed ? 1024 : 2048) / transpose_threads(c), 1, 32));
   Rows p(k, c);
-  k.griddepcontrol_launch_dependents().note("attention may take its place on an SM as soon as one is free");
   const Place at = coordinates(p);
   const Vec raw = k.b32("key_bytes", 16), turned = k.b32("column_word", 4), t = k.b32("pairs", 4);
   if (c.transposed) {

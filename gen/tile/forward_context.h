@@ -236,6 +236,8 @@ void emit_send_tile(ForwardContext& f, const Reg& position);
 void emit_receive_tile(ForwardContext& f, const Reg& position);
 
 // --- tile scheduling (gen/tile/tile_scheduler.cpp)
+void emit_let_next_grid(ForwardContext& f);
+void emit_wait_for_grids(ForwardContext& f);          // by who loads, ahead of every access to global memory
 void emit_problem_sizes(ForwardContext& f);           // loads sizes, computes q_blocks, tiles
 void emit_tile_counts(ForwardContext& f);             // heads, query blocks, tiles: by whoever decodes
 void emit_decode_tile(ForwardContext& f);             // tile -> q_row0, bh, head, batch, kv_head, blocks

@@ -388,6 +388,7 @@ struct Producer {
 
 void emit_producer(ForwardContext& f) {
   Kernel& k = f.k;
+  emit_let_next_grid(f);
   Producer p{f, k, k.b64("q_map_at"), k.b64("k_map_at"), k.b64("v_map_at"), k.b32("k_count"),
              follows_k(f) ? Reg() : k.b32("v_count"), counts_little(f) ? Reg() : k.b32("q_count"), k.b32("slot_count"), k.b32("k_row"),
              follows_k(f) ? Reg() : k.b32("v_row"), {}, {}, {}};
@@ -420,8 +421,7 @@ void emit_producer(ForwardContext& f) {
     k.ld_param_u64(counter, "tile_counter");
     k.emit("cvta.to.global.u64", {counter, counter}, Location::current());
   }
-  // The kernel that wrote V^T or quantised V may still run (programmatic launch): all above is hidden behind its tail.
-  if (f.eight_bit()) k.griddepcontrol_wait().note("what the kernel before this one wrote is there");
+  emit_wait_for_grids(f);
   k.mov_b32(f.tile, special(f.paired() ? "clusterid.x" : "ctaid.x"));
   if (f.teams() > 1) k.mad_lo_u32(f.tile, f.tile, f.teams(), f.team);
   p.left = k.b32("blocks_left");

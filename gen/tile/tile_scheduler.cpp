@@ -9,6 +9,22 @@
 
 namespace flashptx::gen {
 
+// Programmatic launches (griddepcontrol, PTX ISA 9.7.13.13). A grid behind this one may start once each CTA has said so or is over: it gets
+// an SM when one is free, and waits there. Said where the producer begins: beside the wait below ptxas orders the consumers' instructions
+// anew (bf16, head_dim 64, full: a fifth of them).
+void emit_let_next_grid(ForwardContext& f) {
+  f.k.griddepcontrol_launch_dependents().note("the grid behind this one may take each SM as it gets free");
+}
+
+// The grid before this one may still run: what stands above is hidden behind its tail. All that a CTA reads or writes in global memory comes
+// after: a consumer gets there behind a barrier that the loading thread has arrived on since, for a tile is published or loaded, or
+// that there is none; transposing warps have shared memory only, and those that write V^T in the background wait themselves. The marks of a
+// traced kernel alone are written earlier: it is launched the plain way. No CTA leaves without waiting, with tiles or not, so that who
+// waits for this grid has waited for those before it as well.
+void emit_wait_for_grids(ForwardContext& f) {
+  f.k.griddepcontrol_wait().note("the grids before are complete, and what they wrote is there");
+}
+
 void emit_problem_sizes(ForwardContext& f) {
   Kernel& k = f.k;
   k.section("problem sizes");

@@ -238,6 +238,52 @@ TEST_SUITE("host/attention") {
     for (int i = 2; i < 20000; ++i) REQUIRE(counter() != captured);
   }
 
+  TEST_CASE("a kernel of ours may start before the one in front of it ends, where graphs can hold that; another's text and one with marks may not") {
+    const auto early = [](const ForwardProblem& p, const ForwardChoice& choice, int driver) {
+      Bench b;
+      b.device.information.driver_version = driver;
+      const Status s = b.make(p, choice);
+      REQUIRE_MESSAGE(s.ok(), s.message);
+      ForwardPointers with = at;
+      with.workspace = 0x100000;
+      REQUIRE(b.plan->run(with, nullptr).ok());
+      return b.device.launches.back().dims.programmatic_dependent;
+    };
+    ForwardProblem cut = bshd(4, 16, 16, 4096, 4096, 128);
+    cut.allow_workspace = true;
+    for (const ForwardProblem& p : {usual(), bshd(2, 8, 2, 300, 500, 64, Mask::causal), bshd(2, 8, 2, 300, 0, 128), cut,
+                                    bshd(2, 8, 8, 300, 500, 128, Mask::full, DataType::e4m3)}) {
+      CHECK(early(p, {}, 13000));
+      CHECK(early(p, {}, 12030));
+      CHECK_FALSE(early(p, {}, 12020));
+      CHECK_FALSE(early(p, {}, 0));  // the emulator
+    }
+    const std::string name = "attn_fwd_bf16_d128_full__q128_kv128_s2__overlap_pp_plain";
+    CHECK(early(usual(), {name, ""}, 13000));
+    CHECK(early(usual(), {"attn_fwd_bf16_d128_full__q128_kv64_s2__overlap_pp_guarded1_ob_c2", ""}, 13000));
+    KernelConfig config;
+    REQUIRE(KernelConfig::parse(name, &config, nullptr));
+    CHECK_FALSE(early(usual(), {name, emit(config).text}, 13000));
+    config.plan.trace = Marks::all;
+    CHECK_FALSE(early(usual(), {config.name(), ""}, 13000));
+  }
+
+  TEST_CASE("where multiprocessors are kept free no grid waits on them") {
+    FakeDevice device;
+    device.information.driver_version = 13000;
+    Attention attention(device, 4);
+    std::unique_ptr<ForwardPlan> plan;
+    ForwardProblem p = bshd(1, 2, 2, 300, 500, 128, Mask::full, DataType::e4m3);
+    p.allow_workspace = true;
+    const Status s = attention.plan_forward(p, {"attn_fwd_e4m3_d128_full_vt__q192_kv128_s3_qs2__serial_pp_guarded3_chord4_psum_dyn_ob_fold16", ""}, &plan);
+    REQUIRE_MESSAGE(s.ok(), s.message);
+    ForwardPointers with = at;
+    with.workspace = 0x100000;
+    REQUIRE(plan->run(with, nullptr).ok());
+    REQUIRE(device.launches.size() == 2);  // V to V^T, attention
+    for (const FakeDevice::Launch& l : device.launches) CHECK_FALSE(l.dims.programmatic_dependent);
+  }
+
   TEST_CASE("a kernel that writes V^T itself: maps of V and V^T, flags of its own for each launch, no other launch") {
     const std::string name = "attn_fwd_e4m3_d256_full_vt__q128_kv128_s2_vb__overlap_pp_guarded3_ob";
     Bench b;
