@@ -291,6 +291,14 @@ Status Attention::plan_transposition(ForwardPlan& plan) {
   return p.seqlen_k == 0 ? Status{} : prepare_.load_transpose(plan.transpose_);
 }
 
+namespace {
+
+bool gains_as_dependent(const ProblemClass& p) {
+  return p.mask == Mask::causal || std::max(p.head_dim, p.head_dim_v) <= 128 || p.v_transposed;
+}
+
+}  // namespace
+
 Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoice& choice,
                                std::unique_ptr<ForwardPlan>* out) {
   if (Status s = check_problem(problem); !s.ok()) return s;
@@ -307,9 +315,12 @@ Status Attention::plan_forward(const ForwardProblem& problem, const ForwardChoic
   }
   if (Status s = kernel_for(config, choice.ptx, &plan->kernel_); !s.ok()) return s;
   plan->name_ = config.name();
+  // In turns of four launches + 0.3 to 1 % full and 0.3 to 2 % causal up to 2k keys, but full at head dimension 256 - 1 to - 2.6 % at 512, - 0.6 to 0
+  // beyond, where power binds and no gap lets the clock rise (tools/bench/results/dependents_h200.csv): not there, unless V comes from a pass.
   // A text of the caller's may not wait for the kernel before it; marks are written before ours do. And a grid that waits would stand on the
   // multiprocessors that are to be left free.
-  plan->dims_.programmatic_dependent = choice.ptx.empty() && !config.plan.traced() && sm_margin_ == 0 && device_.info().launches_dependents();
+  plan->dims_.programmatic_dependent = choice.ptx.empty() && !config.plan.traced() && sm_margin_ == 0 &&
+                                            gains_as_dependent(config.problem) && device_.info().launches_dependents();
   if (Status s = set_grid(*plan); !s.ok()) return s;
   plan->arguments_ = scalars(problem);
   ForwardProblem seen = problem;  // by the kernel

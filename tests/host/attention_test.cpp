@@ -258,6 +258,13 @@ TEST_SUITE("host/attention") {
       CHECK_FALSE(early(p, {}, 12020));
       CHECK_FALSE(early(p, {}, 0));  // the emulator
     }
+    // Wide and full: where V comes from a pass in front.
+    CHECK_FALSE(early(bshd(2, 8, 8, 300, 500, 256), {}, 13000));
+    CHECK_FALSE(early(bshd(2, 8, 8, 300, 500, 256, Mask::full, DataType::e4m3), {}, 13000));
+    CHECK(early(bshd(2, 8, 8, 300, 500, 256, Mask::causal), {}, 13000));
+    ForwardProblem passed = bshd(2, 8, 8, 16384, 16384, 256, Mask::full, DataType::e4m3);
+    passed.allow_workspace = true;
+    CHECK(early(passed, {}, 13000));
     const std::string name = "attn_fwd_bf16_d128_full__q128_kv128_s2__overlap_pp_plain";
     CHECK(early(usual(), {name, ""}, 13000));
     CHECK(early(usual(), {"attn_fwd_bf16_d128_full__q128_kv64_s2__overlap_pp_guarded1_ob_c2", ""}, 13000));
