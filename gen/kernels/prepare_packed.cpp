@@ -21,11 +21,13 @@
 //           interleaved, f32      0.71 (0.70)       0.73 (0.69)       0.65 (0.65)
 //   per head, half, f32           0.75 (0.81)       0.80 (0.76)       0.81 (0.75)
 // Foretold for blocks: 31 to 33, 31 to 33 and 33 to 36 us, of which a copy's speed takes 28; measured with the better count of heads 37,
-// 38 and 38. So it is not the instructions that bind: two thirds of them give 5 to 15 % of the time. Open: no carve-out of shared memory
-// is asked for, and at the driver's choice fewer CTAs than registers allow may find room. Tried and not taken: the next head's rows to L2
-// while one is computed (0.71, 0.76, 0.72); four rows a thread, 128 threads (spills).
-// Measured before rows were asked of L2 ahead of cos and sin, and before quantize at 128 lost a spill of 16 bytes.
-// Not measured, by the same kernels: per head with bf16 tables, blocks interleaved with bf16 tables, blocks of fewer rows, scales by tensor.
+// 38 and 38. So it is not the instructions that bind: two thirds of them give 5 to 15 % of the time. Launched as dependents
+// (prepare_dependents_h200.csv) 35 to 38 us: half, f32 0.77 0.78 0.76, bf16 0.78 0.78 0.76, interleaved, f32 0.72 0.71 0.65, per head 0.79 0.81
+// 0.81. Eight times the values take not eight times as long: 4 to 7 us of a launch go to its beginning and end, a copy's 3; beyond them half
+// blocks run at 0.86 of a copy, interleaved ones at 0.76 to 0.85, per head 0.86 to 0.88. With heads one after the other in memory (bhsd) 0.82
+// 0.80 0.77: rows of 128 and 256 bytes among others cost memory 3 %. A carve-out of shared memory: the driver's choice is the best or level
+// (prepare_carveout_h200.csv). Tried and not taken: the next head's rows to L2 while one is computed (0.71, 0.76, 0.72); four rows a
+// thread, 128 threads (spills).
 // Next: prepare_packed_steps.cpp, prepare_rows.h (what is shared with the other kernels), prepare_scales.cpp.
 #include <memory>
 
