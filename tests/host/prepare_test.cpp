@@ -315,11 +315,11 @@ TEST_SUITE("host/prepare") {
       REQUIRE(device.launches.size() == 1);
       return device.launches[0].dims.grid[0];
     };
-    CHECK(ctas(16, 32, 64, Rope::half) == 8 * 4);
+    CHECK(ctas(16, 32, 64, Rope::half) == 8 * 16);
     CHECK(ctas(16, 32, 64, Rope::interleaved) == 8 * 8);
     CHECK(ctas(16, 4, 64, Rope::half) == 8 * 4);
     for (Rope r : {Rope::half, Rope::interleaved}) {
-      CHECK(ctas(16, 16, 128, r) == 8 * 4);
+      CHECK(ctas(16, 16, 128, r) == 8 * (r == Rope::half ? 8 : 4));
       CHECK(ctas(16, 8, 256, r) == 8 * 2);
       CHECK(ctas(8, 16, 128, r) == 8 * 8);
       CHECK(ctas(1, 16, 128, r) == 8 * 16);
