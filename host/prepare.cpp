@@ -215,7 +215,7 @@ void set_groups(std::int64_t groups, PrepareArguments* a) {
 // (tools/bench/results/prepare_rope_variants_h200.csv): RoPE alone (half, f32) 99 to 103 % with one head a CTA, 91 to 98 % with more; with Hadamard and blocks 68 to 69 % with two and 65 to 66 % with one (head_dim 64
 // and 128), 64 % with four and 60 % with one (256, f32). Fewer where an SM would get too few CTAs for its rounds to end evenly.
 // In pairs of bf16, launched as dependents (prepare_heads_h200.csv), RoPE half and blocks, f32: 74 % with eight heads, 76 with four, 77 with two (64);
-// 71, 76 and 78 % (128); 64, 76 and 74 % (256). Interleaved four and two are level but for 256 with bf16 tables, 66 and 65 %; per head four
+// 71, 76 and 78 % (128; with f32 tables and eight times the values 83 and 83 % with two, 84 with eight and 85 with four); 64, 76 and 74 % (256). Interleaved four and two are level but for 256 with bf16 tables, 66 and 65 %; per head four
 // are the best, 81 and 79 % with two (128).
 std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::int64_t tiles, int multiprocessors) {
   if (!gen::takes_heads(c)) return 1;
@@ -224,7 +224,12 @@ std::int64_t heads_each(const PrepareProblem& p, const PrepareConfig& c, std::in
   if (c.sink == Sink::store && c.hadamard == Hadamard::none) return 1;
   if (!c.packed && c.sink == Sink::quantize_blocks && c.head_dim > 128 && c.table == DataType::f32) return p.heads % 4 == 0 ? 4 : 1;
   std::int64_t each = c.sink == Sink::quantize_blocks ? 2 : 4;
-  if (c.packed) each = c.sink == Sink::quantize_blocks && c.rope == Rope::half && c.head_dim <= 128 ? 2 : 4;
+  if (c.packed) {
+    const bool narrow = c.sink == Sink::quantize_blocks && c.rope == Rope::half && c.head_dim <= 128;
+    const std::int64_t wide_tables = c.head_dim == 64 ? 8 : 4;
+    const bool many = c.table == DataType::f32 && tiles * blocks(p.heads, wide_tables) * p.batch >= 4 * round;
+    each = narrow && !many ? 2 : narrow ? wide_tables : 4;
+  }
   while (each > 1 && (each > p.heads || tiles * blocks(p.heads, each) * p.batch < fewest)) each /= 2;
   return each;
 }

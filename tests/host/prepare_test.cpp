@@ -316,6 +316,8 @@ TEST_SUITE("host/prepare") {
       return device.launches[0].dims.grid[0];
     };
     CHECK(ctas(16, 32, 64, Rope::half) == 8 * 16);
+    CHECK(ctas(128, 32, 64, Rope::half) == 8 * 4);
+    CHECK(ctas(128, 16, 128, Rope::half) == 8 * 4);
     CHECK(ctas(16, 32, 64, Rope::interleaved) == 8 * 8);
     CHECK(ctas(16, 4, 64, Rope::half) == 8 * 4);
     for (Rope r : {Rope::half, Rope::interleaved}) {
